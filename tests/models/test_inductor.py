@@ -464,6 +464,54 @@ def test_report_tells_what_why_and_where():
     assert max(map(len, text.splitlines())) <= 120
 
 
+def test_what_is_alike_in_layers_is_one_line():
+    def model(x, w):
+        for _ in range(3):
+            x = F.relu(F.linear(x, w))
+        return x
+
+    compiled = Compiled(model)
+    compiled(torch.randn(4, 8), torch.randn(8, 8))
+    assert len(compiled.report.rewritten) == 2  # two products in one, and the last
+    compiled.report.entries.append(compiled.report.entries[-1])
+    (line,) = (line for line in str(compiled.report).splitlines() if "×2" in line)
+    assert "wmma.linear" in line
+
+
+@pytest.mark.parametrize(
+    ("target", "attention"), [("sm_90a", "attention"), ("MI300X", None), ("RX 7900 XTX", "attention")]
+)
+def test_a_preview_is_of_a_gpu_that_is_not_here(target, attention):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024)
+
+        def forward(self, x):
+            heads = x.unflatten(-1, (16, 64)).transpose(1, 2)
+            y = F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(-2)
+            return self.down(F.gelu(self.up(y)))
+
+    model, x, kept = Model().bfloat16(), torch.randn(4, 512, 1024).bfloat16(), len(inductor.reports())
+    for _ in range(10):  # more often than a function may be compiled
+        with torch.no_grad():
+            (report,) = inductor.preview(model, x, target=target)
+    found = {entry.pattern: entry for entry in report.entries}
+    assert found["attention"].op == attention
+    gelu = next(entry for pattern, entry in found.items() if pattern.startswith("linear + gelu"))
+    assert gelu.op == "linear"
+    assert "of torch's time by the model" in gelu.reason
+    assert report in inductor.reports()
+    assert len(inductor.reports()) >= min(kept + 10, 64)
+    (forced,) = inductor.preview(model, x, target=target, force=True)
+    assert not forced.left
+
+
+def test_a_preview_refuses_what_is_no_target():
+    with pytest.raises(ValueError, match="sm_12"):
+        inductor.preview(F.linear, torch.randn(4, 8), torch.randn(8, 8), target="sm_12")
+
+
 def test_an_empty_report_says_so():
     compiled = Compiled(lambda x: x + 1)
     compiled(torch.ones(2))

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import wmma_ops
+import wmma_ops.inductor
 import wmma_ops.layouts
 from wmma_ops.cli.main import VIEWS, main
 from wmma_ops.ops.select import DIFFERENTIABLE
@@ -29,6 +30,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 COMMAND = "python -m wmma_ops "
 
 DOCUMENTED = [(place, name) for place in (wmma_ops, wmma_ops.nn, wmma_ops.layouts) for name in place.__all__]
+DOCUMENTED += [(wmma_ops.inductor, "preview")]
 
 
 @pytest.mark.parametrize(("place", "name"), DOCUMENTED, ids=[name for _, name in DOCUMENTED])

@@ -1,7 +1,7 @@
 """What became of the products and attentions of the graphs that were compiled."""
 
 import weakref
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from rich import box
@@ -27,7 +27,7 @@ class Entry:
 
 @dataclass
 class Report:
-    """One compiled graph. Printed, it is a table."""
+    """One compiled graph. Printed, it is a table, with a line for what is alike in several layers."""
 
     graph: str | None  # Dynamo's number for it; None outside of Dynamo
     entries: list[Entry] = field(default_factory=list)
@@ -47,8 +47,10 @@ class Report:
         table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="")
         for heading in ("what", "became", "because", "line"):
             table.add_column(heading, overflow="fold")
-        for entry in self.entries:
-            table.add_row(entry.pattern, f"wmma.{entry.op}" if entry.op else "(left)", entry.reason, entry.line)
+        alike = Counter((entry.pattern, entry.op, entry.reason, entry.line) for entry in self.entries)
+        for (pattern, op, reason, line), times in alike.items():  # a model's layers have the same ones
+            what = pattern if times == 1 else f"{pattern}  ×{times}"
+            table.add_row(what, f"wmma.{op}" if op else "(left)", reason, line)
         console = Console(width=120, no_color=True, highlight=False, markup=False)
         with console.capture() as capture:
             console.print(table)
