@@ -89,10 +89,14 @@ def cases(tiny: bool = False) -> Iterator[Case]:
         name = f"LoRA {rows}, {columns} to {out}, rank {rank}"
         yield case(name, lora, rows, columns // shrink, out // shrink, rank)
     if importlib.util.find_spec("transformers"):
-        for name in published.COMPILED:
+        for i, name in enumerate(published.COMPILED):
             for trains, group in ((False, "forward"), (True, "a step")):
-                make = functools.partial(whole_model, name, tiny, trains)
-                yield Case(f"compiled models of transformers, {group}", name, make, ("torch.compile",), running.DEVICE)
+                make, title = (
+                    functools.partial(whole_model, name, tiny, trains),
+                    f"compiled models of transformers, {group}",
+                )
+                quick = i < published.FIRST
+                yield Case(title, name, make, ("torch.compile",), running.DEVICE, quick)
 
 
 def compiled(model, arguments, backend: str, use: Callable):

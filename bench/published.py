@@ -27,10 +27,37 @@ EAGER = {
     "Whisper-small's encoder, 4x1500": ("WhisperForAudioClassification", "WhisperConfig", WHISPER, (4, SPEECH, False)),
 }
 LORA = {WITH_LORA: EAGER["Llama, 16 layers of 2048, 4x1024"]}
+FEW = {"num_hidden_layers": 4}  # as many say as much, and compile sooner
+QWEN = {
+    "hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 32000,
+}  # fmt: skip
+GEMMA = {
+    "hidden_size": 2304, "intermediate_size": 9216, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "vocab_size": 32000,
+}  # fmt: skip
+MISTRAL = LLAMA | {"intermediate_size": 7168, "num_key_value_heads": 4, "sliding_window": 512}
+T5 = {
+    "num_layers": 3, "num_decoder_layers": 3, "d_model": 768, "d_ff": 3072, "num_heads": 12, "dropout_rate": 0.0,
+    "decoder_start_token_id": 0, "pad_token_id": 0,
+}  # fmt: skip
 COMPILED = {
     "Llama, 8 layers of 2048, 4x2048": ("LlamaForCausalLM", "LlamaConfig", GROUPED, (4, 2048, False)),
     "Llama, 8 layers of 2048, 4x1024": ("LlamaForCausalLM", "LlamaConfig", GROUPED, (4, 1024, False)),
-}
+    "Llama, 4 layers of 2048, 4x1024, padded": ("LlamaForCausalLM", "LlamaConfig", GROUPED | FEW, (4, 1024, True)),
+    "BERT-base, 4 layers, 32x512, padded": ("BertForMaskedLM", "BertConfig", FEW, (32, 512, True)),
+    "ViT-B, 4 layers, 64x197": (
+        "ViTForImageClassification", "ViTConfig", FEW | {"num_labels": 1000}, (64, PICTURES, False),
+    ),
+    "Whisper-small's encoder, 4 layers, 4x1500": (
+        "WhisperForAudioClassification", "WhisperConfig", WHISPER | {"encoder_layers": 4}, (4, SPEECH, False),
+    ),
+    "T5-base, 3 and 3 layers, 16x512": ("T5ForConditionalGeneration", "T5Config", T5, (16, 512, False)),
+    "GPT-2, 4 layers, 8x1024": ("GPT2LMHeadModel", "GPT2Config", {"n_layer": 4}, (8, 1024, False)),
+    "Qwen2-1.5B, 4 layers, 4x1024": ("Qwen2ForCausalLM", "Qwen2Config", QWEN | FEW, (4, 1024, False)),
+    "Gemma-2-2B, 4 layers, 4x1024": ("Gemma2ForCausalLM", "Gemma2Config", GEMMA | FEW, (4, 1024, False)),
+    "Mistral, 4 layers of 2048, 2x2048": ("MistralForCausalLM", "MistralConfig", MISTRAL | FEW, (2, 2048, False)),
+}  # fmt: skip
+FIRST = 2  # of a quick run
 TINY = {"num_hidden_layers": 2}
 
 

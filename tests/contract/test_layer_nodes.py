@@ -136,6 +136,11 @@ def test_a_module_with_an_adapter_is_one_node(dtype):
     )
     with torch.no_grad():
         assert layer(x).grad_fn is None
+
+    class Other(torch.Tensor):
+        pass
+
+    assert layer(x.as_subclass(Other)).grad_fn.name() != "WmmaAdaptedBackward"
     layer.dropout.p = 0.5  # between x and the adapter
     assert layer(x).grad_fn.name() != "WmmaAdaptedBackward"
 

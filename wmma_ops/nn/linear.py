@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from wmma_ops.nn.activation import apply, is_idle, is_nested, records_gradient
 from wmma_ops.ops import activations, autocast, nodes
 from wmma_ops.ops import functions as ops
+from wmma_ops.ops.kept import are_plain
 from wmma_ops.ops.select import is_compiling, traced
 from wmma_ops.torch_internals import Named
 
@@ -84,7 +85,7 @@ def for_one_node(*matrices: Tensor) -> tuple[Tensor, ...]:
     """x and weights for a layer of csrc/nodes/layers.hpp, in the type that autocast gives all; empty where there is none, or
     where somebody looks on or types differ."""
     x = matrices[0]
-    if not nodes.are_there or x.dim() < 2 or traced():
+    if not nodes.are_there or x.dim() < 2 or not are_plain(*matrices) or traced():
         return ()
     dtypes = {one.dtype for one in matrices}
     if autocast.is_on(x) and torch.float64 not in dtypes:

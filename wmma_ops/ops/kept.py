@@ -41,7 +41,12 @@ def once(g, *tensors) -> bool:
         return False
     if compiles_alone(g, *tensors):
         return True
-    return _PLAIN.issuperset(map(type, (g, *tensors))) and not traced() and not any_dispatch_mode()
+    return are_plain(g, *tensors) and not traced() and not any_dispatch_mode()
+
+
+def are_plain(*tensors) -> bool:
+    """Whether all are torch's own, or none."""
+    return _PLAIN.issuperset(map(type, tensors))
 
 
 def compiles_alone(*tensors) -> bool:
