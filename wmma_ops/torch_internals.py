@@ -461,6 +461,19 @@ def compilation():
     return None
 
 
+_OFTEN = 2**16
+
+
+@instead_of(
+    "torch._dynamo:config",
+    made=lambda config: lambda: config.patch(recompile_limit=_OFTEN, accumulated_recompile_limit=_OFTEN),
+    later=True,
+)
+def compiled_often() -> contextlib.AbstractContextManager:
+    """Within it a function may be compiled time and again. Without it, as often as torch lets it."""
+    return contextlib.nullcontext()
+
+
 def constant_for_compiler(function: Callable) -> Callable:
     """The compiler calls the function while it traces, and never again.
 

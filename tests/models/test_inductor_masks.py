@@ -167,12 +167,71 @@ def test_layers_share_a_mask_and_it_is_computed_once(monkeypatch):
     assert len(made) == compiled.graphs == 1
 
 
-def test_of_sizes_that_change_it_stays_a_mask():
-    function = _attention(_lower)
+@pytest.mark.parametrize(("mask", "name"), RULES.items(), ids=lambda x: getattr(x, "__name__", ""))
+def test_of_sizes_that_change_it_is_the_same_rule(mask, name):
+    """One graph for all of them."""
+    function = _attention(mask)
     compiled = Compiled(function, dynamic=True)
-    assert same(function, compiled, _tensors()) == {"attention": 1}
-    assert compiled.report.rewritten[0].pattern == "attention"
-    assert same(function, compiled, _tensors(7, 12)) == {"attention": 1}
+    for sizes in ((), (7, 12), (30, 41), (41, 30), (2, 3)):
+        assert same(function, compiled, _tensors(*sizes)) == {"attention": 1}
+    assert compiled.report.rewritten[0].pattern == f"attention, whose mask is {name}"
+    assert compiled.graphs <= (3 if mask is _packed else 1)  # which asks which of both sizes is the larger
+
+
+def _beyond_a_hundred(q, k):
+    rows, columns = _positions(q, k)
+    return (columns <= rows) | (columns == 100)
+
+
+def _beyond_a_product(q, k):
+    """The numbers of which are small, and what they make is not."""
+    rows, columns = _positions(q, k)
+    return (columns <= rows) | (columns // 9 // 9 == 2)
+
+
+def _beyond_what_is_computed(q, k):
+    rows, columns = _positions(q, k)
+    return (columns <= rows) | (columns == 10_000)
+
+
+def _of_as_many(q, k):
+    """Causal while there are no more queries than keys."""
+    rows, columns = _positions(q, k)
+    return (columns <= rows) & (rows < k.shape[2])
+
+
+def _by_turns(q, k):
+    """Causal but for every seventh length."""
+    rows, columns = _positions(q, k)
+    return columns <= rows + ((rows * 0 + q.shape[2]) % 7 == 0)
+
+
+def _of_a_part(q, k):
+    rows, columns = _positions(q, k)
+    return (columns <= rows) & (columns * 0.01 < 1)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        _shifted,
+        _documents,
+        _penalty,
+        _of_values,
+        _beyond_a_hundred,
+        _beyond_a_product,
+        _beyond_what_is_computed,
+        _of_as_many,
+        _by_turns,
+        _of_a_part,
+    ],
+)
+def test_of_sizes_that_change_another_stays_a_mask(mask):
+    function = _attention(mask)
+    compiled = Compiled(function, dynamic=True)
+    for sizes in ((), (7, 12), (130, 180), (12, 7)):
+        assert same(function, compiled, _tensors(*sizes)) == {"attention": 1}
+    assert {entry.pattern for entry in compiled.report.rewritten} == {"attention"}
 
 
 @pytest.mark.parametrize(
@@ -189,12 +248,14 @@ def test_masks_of_transformers(kind, name, more):
     def function(tokens):
         return model(input_ids=tokens, use_cache=False).logits
 
-    compiled = Compiled(function)
-    with torch.no_grad():
-        called = same(function, compiled, [torch.randint(0, 50, (2, 16))], gradients=False)
-    assert called["attention"] == 2
-    of_attention = [entry for entry in compiled.report.rewritten if entry.op == "attention"]
-    assert [entry.pattern for entry in of_attention] == [f"attention, whose mask is {name}"] * 2
+    compiled = Compiled(function, dynamic=None)
+    # After the second size a graph is for all.
+    for graphs, shape in ((1, (2, 16)), (2, (3, 31)), (2, (5, 40)), (2, (2, 9))):
+        with torch.no_grad():
+            called = same(function, compiled, [torch.randint(0, 50, shape)], gradients=False)
+        assert (called["attention"], compiled.graphs) == (2, graphs)
+        of_attention = [entry for entry in compiled.report.rewritten if entry.op == "attention"]
+        assert [entry.pattern for entry in of_attention] == [f"attention, whose mask is {name}"] * 2
 
 
 def _repeated(q, k, v):

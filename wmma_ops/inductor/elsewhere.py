@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 
+from wmma_ops import torch_internals
 from wmma_ops.hardware import arch
 from wmma_ops.inductor.report import Report
 from wmma_ops.inductor.rewrite import Settings, rewrite
@@ -38,7 +39,6 @@ def preview(function: Callable, *arguments, target: str, force: bool = False, **
             found.append(rewrite(copy.deepcopy(graph_module), Settings(force=force)))
         return graph_module.forward
 
-    # Each preview compiles anew, which is no sign of a function that is compiled too often.
-    with torch._dynamo.config.patch(recompile_limit=2**16, accumulated_recompile_limit=2**16):
+    with torch_internals.compiled_often():  # each preview is a compilation
         torch.compile(function, backend=backend, dynamic=False)(*arguments, **keywords)
     return found

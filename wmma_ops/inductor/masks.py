@@ -2,10 +2,15 @@
 
 Models write masks as comparisons of positions, also where torch has a flag. Where nothing but numbers goes into one, it is
 computed when the graph is made, and compared with what the rules give.
+
+Sizes may be symbols. What sums, products and comparisons make of positions changes its ways only where these meet the
+graph's own numbers: so it is computed for sizes beyond all that the numbers can add or multiply up to, and where it is the
+same rule for each, it is for all. Quotients and remainders, which never stop changing, are left.
 """
 
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch.fx import Node
@@ -16,6 +21,8 @@ from wmma_ops.ops.functions.attentions import CAUSAL
 
 _MOST_NODES = 256
 _MOST_ELEMENTS = 2**26  # of what a node gives
+_FAR = 2**31  # numbers that no position meets
+_PERIODIC = {operator.floordiv, operator.mod, torch.remainder}
 
 # What masks are made with. Each gives the same results on every device, and changes nothing.
 _FUNCTIONS: set[Callable] = {
@@ -32,23 +39,37 @@ _FUNCTIONS: set[Callable] = {
 _METHODS = set(
     "add sub mul eq ne le lt ge gt abs neg clamp diff cumsum where tril triu logical_and logical_or logical_not bool int "
     "long to type_as unsqueeze squeeze expand expand_as view reshape flatten permute transpose t contiguous clone detach "
-    "masked_fill new_ones new_zeros new_full repeat_interleave __and__ __or__ __invert__ __getitem__".split()
+    "masked_fill new_ones new_zeros new_full repeat_interleave __and__ __or__ __invert__ __getitem__ "
+    "__add__ __sub__ __mul__ __eq__ __ne__ __le__ __lt__ __ge__ __gt__".split()
 )
 
 
-def rule_of(mask: Node, scores: tuple[int, int], order: Order) -> dict[str, int] | None:
+Sizes = dict  # of sympy's symbols
+
+
+def rule_of(mask: Node, scores: tuple, order: Order) -> dict[str, int] | None:
     """What attention takes in the mask's place, of so many queries and keys; None where it is no such rule."""
-    if not all(isinstance(size, int) for size in scores):
-        return None
-    key = (mask, *scores)
+    key = (mask, *map(str, scores))
     if key not in order.rules:
         order.rules[key] = _found(mask, scores, order)
     return order.rules[key]
 
 
-def _found(mask: Node, scores: tuple[int, int], order: Order) -> dict[str, int] | None:
-    made = _made(mask, order)
-    if made is None or 0 in (made.numel(), *scores):
+def _found(mask: Node, scores: tuple, order: Order) -> dict[str, int] | None:
+    needed = _needed(mask)
+    if needed is None:
+        return None
+    rules = []
+    for sizes in _sizes(needed, scores):
+        made = _made(mask, needed, sizes, order)
+        rules.append(None if made is None else _rule_of(made, [_at(size, sizes) for size in scores]))
+        if rules[-1] is None:
+            return None
+    return rules[0] if rules and all(rule == rules[0] for rule in rules) else None
+
+
+def _rule_of(made: torch.Tensor, scores: list[int]) -> dict[str, int] | None:
+    if 0 in (made.numel(), *scores):
         return None
     if made.is_floating_point():
         if not ((made == 0) | (made == -torch.inf)).all():
@@ -83,18 +104,72 @@ def _rule(shown: torch.Tensor) -> dict[str, int] | None:
     return None
 
 
-def _made(mask: Node, order: Order) -> torch.Tensor | None:
-    """The mask, if nothing but numbers goes into it."""
-    needed = _needed(mask)
-    if needed is None:
-        return None
+def _sizes(needed: set[Node], scores: tuple) -> Iterator[Sizes]:
+    """For which sizes the mask is computed: those that there are, or some beyond what the graph's numbers say of them."""
+    seen = [node.meta.get("example_value") for node in needed]
+    shapes = [size for x in seen if isinstance(x, torch.Tensor) for size in x.shape]
+    expressions = [x.node.expr for x in (*seen, *shapes, *scores) if isinstance(x, torch.SymInt)]
+    symbols = sorted({symbol for one in expressions for symbol in one.free_symbols}, key=str)
+    if not symbols:
+        yield {}
+        return
+    if any(node.target in _PERIODIC for node in needed) or not all(map(_is_steady, expressions)):
+        return
+    numbers = [abs(x) for x in (*_numbers(needed), *_within(expressions)) if 0 < abs(x) < _FAR]
+    beyond = 2 + math.prod(map(int, numbers)) + sum(map(int, numbers))
+    if all(x == int(x) for x in numbers) and beyond**2 <= _MOST_ELEMENTS:
+        for start, step in ((beyond, 3), (2 * beyond + 5 * len(symbols), -5)):  # more keys than queries, and fewer
+            yield {symbol: start + step * i for i, symbol in enumerate(symbols)}
+
+
+def _is_steady(expression) -> bool:
+    """Whether it is made of sums, products and the larger or lesser of two, as far as sizes go."""
+    if expression.is_Integer or expression.is_Symbol:
+        return True
+    return type(expression).__name__ in ("Add", "Mul", "Max", "Min") and all(map(_is_steady, expression.args))
+
+
+def _within(expressions: list) -> Iterator[int]:
+    for one in expressions:
+        yield from (int(atom) for atom in one.atoms() if atom.is_Integer)
+
+
+def _numbers(needed: Iterable[Node]) -> list[float]:
+    """All that the nodes compute with beside each other's results."""
+    found: list[float] = []
+
+    def keep(x: object) -> object:
+        if isinstance(x, int | float) and math.isfinite(x):
+            found.append(x)
+        return x
+
+    for node in needed:
+        torch.fx.node.map_aggregate((node.args, node.kwargs), keep)
+    return found
+
+
+def _at(size, sizes: Sizes) -> int:
+    return int(size.node.expr.xreplace(sizes)) if isinstance(size, torch.SymInt) else size
+
+
+def _made(mask: Node, needed: set[Node], sizes: Sizes, order: Order) -> torch.Tensor | None:
+    """The mask for these sizes; None where it is too large, or not made for them."""
     results: dict[Node, object] = {}
     with nodes.without_modes(), torch.no_grad():
         for node in sorted(needed, key=lambda node: order.places[node].index):
+            seen = node.meta.get("example_value")
+            if isinstance(seen, torch.SymInt):
+                results[node] = _at(seen, sizes)
+                continue
+            if isinstance(seen, torch.Tensor) and math.prod(_at(size, sizes) for size in seen.shape) > _MOST_ELEMENTS:
+                return None
             args, keywords = torch.fx.map_arg((node.args, node.kwargs), results.__getitem__)
             args, keywords = [_here(x) for x in args], {name: _here(x) for name, x in keywords.items()}
             function = node.target if node.op == "call_function" else getattr(type(args[0]), node.target)
-            results[node] = function(*args, **keywords)
+            try:
+                results[node] = function(*args, **keywords)
+            except (RuntimeError, ValueError, IndexError):  # sizes that the graph is not for
+                return None
     return results[mask]
 
 
@@ -114,11 +189,11 @@ def _needed(mask: Node) -> set[Node] | None:
             continue
         needed.add(node)
         seen = node.meta.get("example_value")
+        if isinstance(seen, torch.SymInt):  # a number, whatever it is made of
+            if not seen.node.has_hint():  # nobody knows it before the graph runs
+                return None
+            continue
         if len(needed) > _MOST_NODES or not _is_known(node) or any(nodes.in_place(user) for user in node.users):
-            return None
-        if isinstance(seen, torch.Tensor) and not (
-            all(isinstance(size, int) for size in seen.shape) and seen.numel() <= _MOST_ELEMENTS
-        ):
             return None
         waiting.extend(node.all_input_nodes)
     return needed
