@@ -144,7 +144,7 @@ class Linear(Named, nn.Linear):
     Args:
         in_features, out_features, bias, device, dtype: as for ``torch.nn.Linear``.
         activation: as for ``wmma_ops.gemm``.
-        recompute: fuse the activation in training too: its argument is not kept, and the backward pass multiplies again.
+        recompute: do not keep what the activation is given in training: the backward pass multiplies again.
 
     Examples:
         >>> import torch, wmma_ops

@@ -108,7 +108,7 @@ class FusedMLP(nn.Module):
         bias: of every layer.
         dropout: between the layers, in training.
         names: the layers' names in the state_dict: two, or three (gate, up, down).
-        recompute: fuse in training too: nothing between the layers is kept, and the backward pass multiplies again.
+        recompute: keep nothing between the layers in training: the backward pass multiplies again.
         device, dtype: as for ``torch.nn.Linear``.
 
     Examples:
