@@ -178,6 +178,19 @@ def test_of_sizes_that_change_it_is_the_same_rule(mask, name):
     assert compiled.graphs <= (3 if mask is _packed else 1)  # which asks which of both sizes is the larger
 
 
+def test_a_window_that_no_size_has_reached_yet_is_one():
+    def wide(q, k):
+        rows, columns = _positions(q, k)
+        return (columns <= rows) & (columns > rows - 50)
+
+    function = _attention(wide)
+    compiled = Compiled(function, dynamic=True)
+    for sizes in ((), (70, 70), (60, 130)):
+        assert same(function, compiled, _tensors(*sizes)) == {"attention": 1}
+        assert compiled.report.rewritten[0].pattern == "attention, whose mask is causal, of a window of 50"
+    assert compiled.graphs == 1
+
+
 def _beyond_a_hundred(q, k):
     rows, columns = _positions(q, k)
     return (columns <= rows) | (columns == 100)

@@ -20,9 +20,11 @@ from wmma_ops.inductor.nodes import Order
 from wmma_ops.ops.functions.attentions import CAUSAL
 
 _MOST_NODES = 256
-_MOST_ELEMENTS = 2**26  # of what a node gives
+_MOST_ELEMENTS = 2**27  # of what a node gives
 _FAR = 2**31  # numbers that no position meets
 _PERIODIC = {operator.floordiv, operator.mod, torch.remainder}
+_PRODUCTS = {operator.mul, torch.mul, "mul", "__mul__"}
+_SUMS_OF_MANY = {torch.cumsum, "cumsum"}
 
 # What masks are made with. Each gives the same results on every device, and changes nothing.
 _FUNCTIONS: set[Callable] = {
@@ -116,10 +118,23 @@ def _sizes(needed: set[Node], scores: tuple) -> Iterator[Sizes]:
     if any(node.target in _PERIODIC for node in needed) or not all(map(_is_steady, expressions)):
         return
     numbers = [abs(x) for x in (*_numbers(needed), *_within(expressions)) if 0 < abs(x) < _FAR]
-    beyond = 2 + math.prod(map(int, numbers)) + sum(map(int, numbers))
-    if all(x == int(x) for x in numbers) and beyond**2 <= _MOST_ELEMENTS:
-        for start, step in ((beyond, 3), (2 * beyond + 5 * len(symbols), -5)):  # more keys than queries, and fewer
+    if not all(x == int(x) for x in numbers):
+        return
+    total = sum(map(int, numbers))
+    beyond = 2 + total
+    if any(node.target in _PRODUCTS for node in needed):
+        beyond += math.prod(map(int, numbers))
+    if any(node.target in _SUMS_OF_MANY and not _are_predicates(node) for node in needed):
+        beyond += total  # half the square of i is beyond c·i where i is beyond 2·c
+    if beyond**2 <= _MOST_ELEMENTS:
+        for start, step in ((beyond, 3), (beyond + 8 * len(symbols), -5)):  # more keys than queries, and fewer
             yield {symbol: start + step * i for i, symbol in enumerate(symbols)}
+
+
+def _are_predicates(node: Node) -> bool:
+    """Whether it is of true and false, no number."""
+    first = node.all_input_nodes[0].meta.get("example_value")
+    return isinstance(first, torch.Tensor) and first.dtype == torch.bool
 
 
 def _is_steady(expression) -> bool:
@@ -155,6 +170,7 @@ def _at(size, sizes: Sizes) -> int:
 def _made(mask: Node, needed: set[Node], sizes: Sizes, order: Order) -> torch.Tensor | None:
     """The mask for these sizes; None where it is too large, or not made for them."""
     results: dict[Node, object] = {}
+    waiting = {node: sum(user in needed for user in node.users) for node in needed}
     with nodes.without_modes(), torch.no_grad():
         for node in sorted(needed, key=lambda node: order.places[node].index):
             seen = node.meta.get("example_value")
@@ -170,6 +186,10 @@ def _made(mask: Node, needed: set[Node], sizes: Sizes, order: Order) -> torch.Te
                 results[node] = function(*args, **keywords)
             except (RuntimeError, ValueError, IndexError):  # sizes that the graph is not for
                 return None
+            for source in node.all_input_nodes:
+                waiting[source] -= 1
+                if not waiting[source]:
+                    del results[source]  # a model's batch has many large ones
     return results[mask]
 
 
