@@ -127,8 +127,10 @@ def _sizes(needed: set[Node], scores: tuple) -> Iterator[Sizes]:
     if any(node.target in _SUMS_OF_MANY and not _are_predicates(node) for node in needed):
         beyond += total  # half the square of i is beyond c·i where i is beyond 2·c
     if beyond**2 <= _MOST_ELEMENTS:
+        import sympy  # which torch has imported by now, for symbols
+
         for start, step in ((beyond, 3), (beyond + 8 * len(symbols), -5)):  # more keys than queries, and fewer
-            yield {symbol: start + step * i for i, symbol in enumerate(symbols)}
+            yield {symbol: sympy.Integer(start + step * i) for i, symbol in enumerate(symbols)}
 
 
 def _are_predicates(node: Node) -> bool:
