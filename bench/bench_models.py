@@ -91,10 +91,8 @@ def cases(tiny: bool = False) -> Iterator[Case]:
     if importlib.util.find_spec("transformers"):
         for i, name in enumerate(published.COMPILED):
             for trains, group in ((False, "forward"), (True, "a step")):
-                make, title = (
-                    functools.partial(whole_model, name, tiny, trains),
-                    f"compiled models of transformers, {group}",
-                )
+                make = functools.partial(whole_model, name, tiny, trains)
+                title = f"compiled models of transformers, {group}"
                 quick = i < published.FIRST
                 yield Case(title, name, make, ("torch.compile",), running.DEVICE, quick)
 

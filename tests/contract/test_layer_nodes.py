@@ -7,7 +7,17 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from layer_nodes import adapted, adapted_by_torch, adapted_tensors, gate_tensors, gated, gated_by_torch, leaf, wide
+from layer_nodes import (
+    adapted,
+    adapted_by_torch,
+    adapted_tensors,
+    beside_float64,
+    gate_tensors,
+    gated,
+    gated_by_torch,
+    leaf,
+    wide,
+)
 from near import BOUNDS, check_near
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -61,15 +71,10 @@ def new_memory_is_nan():
 def test_a_layer_with_an_adapter(dtype, place):
     for batch, has_bias in (((), True), ((2,), False), ((3, 2), True)):
         tensors = adapted_tensors(dtype, batch, has_bias=has_bias)
-        in_wide = wide(tensors)
-        leaves, wide_leaves = ([x for x in given if x is not None] for given in (tensors, in_wide))
-        want = adapted_by_torch(*in_wide)
-        g = torch.randn_like(want).to(dtype)
+        found, right = beside_float64(adapted, adapted_by_torch, tensors, dtype)
         with PLACES[place]():
-            out = adapted(*tensors)
-            found = torch.autograd.grad(out, leaves, g)
-        check_near(out.detach(), want.detach(), dtype)
-        _check(found, torch.autograd.grad(want, wide_leaves, g.double()), dtype)
+            got = found()
+        _check(got, right, dtype)
 
 
 def test_only_what_is_asked_for_is_computed():
@@ -177,15 +182,10 @@ def test_a_layer_with_a_gate(dtype, place):
         ((), False, "relu"),
     ):
         tensors = gate_tensors(dtype, batch, has_bias=has_bias)
-        in_wide = wide(tensors)
-        leaves, wide_leaves = ([x for x in given if x is not None] for given in (tensors, in_wide))
-        want = gated_by_torch(activation)(*in_wide)
-        g = torch.randn_like(want).to(dtype)
+        found, right = beside_float64(gated(activation), gated_by_torch(activation), tensors, dtype)
         with PLACES[place]():
-            out = gated(activation)(*tensors)
-            found = torch.autograd.grad(out, leaves, g)
-        check_near(out.detach(), want.detach(), dtype)
-        _check(found, torch.autograd.grad(want, wide_leaves, g.double()), dtype)
+            got = found()
+        _check(got, right, dtype)
 
 
 def test_of_a_gate_too_only_what_is_asked_for_is_computed():

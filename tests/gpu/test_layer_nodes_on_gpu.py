@@ -2,7 +2,15 @@
 
 import pytest
 import torch
-from layer_nodes import adapted, adapted_by_torch, adapted_tensors, gate_tensors, gated, gated_by_torch, wide
+from layer_nodes import (
+    adapted,
+    adapted_by_torch,
+    adapted_tensors,
+    beside_float64,
+    gate_tensors,
+    gated,
+    gated_by_torch,
+)
 from on_gpu import close
 
 from wmma_ops.ops import nodes
@@ -17,18 +25,9 @@ SIZES: list[tuple] = [((), 300, 256, 384), ((3,), 77, 128, 264), ((2,), 512, 102
 
 
 def _check(call, by_torch, tensors, dtype):
-    leaves = [x for x in tensors if x is not None]
-    in_wide = wide(tensors)
-    want = by_torch(*in_wide)
-    g = torch.randn_like(want).to(dtype)
-
-    def found():
-        out = call(*tensors)
-        return out.detach(), *torch.autograd.grad(out, leaves, g)
-
+    found, right = beside_float64(call, by_torch, tensors, dtype)
     got, again = found(), found()
     assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
-    right = want.detach(), *torch.autograd.grad(want, [x for x in in_wide if x is not None], g.double())
     for one, other in zip(got, right, strict=True):
         close(one, other, BOUNDS[dtype])
 

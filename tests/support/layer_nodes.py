@@ -14,8 +14,22 @@ def wide(tensors):
     return [x if x is None else x.detach().double().requires_grad_() for x in tensors]
 
 
+def beside_float64(call, by_torch, tensors, dtype):
+    """What computes a layer's result and its gradients, and what float64 gives."""
+    in_wide = wide(tensors)
+    leaves, wide_leaves = ([x for x in given if x is not None] for given in (tensors, in_wide))
+    want = by_torch(*in_wide)
+    g = torch.randn_like(want).to(dtype)
+
+    def found():
+        out = call(*tensors)
+        return out.detach(), *torch.autograd.grad(out, leaves, g)
+
+    return found, (want.detach(), *torch.autograd.grad(want, wide_leaves, g.double()))
+
+
 def adapted(x, weight, bias, down, up):
-    return nodes.layer("adapted")(x, weight, bias, down, up, 0.5)
+    return nodes.layer("adapted")(x, weight, bias, down, up, factor=0.5)
 
 
 def adapted_by_torch(x, weight, bias, down, up):
@@ -30,7 +44,7 @@ def adapted_tensors(dtype, batch=(2,), rows=5, k=24, n=40, rank=3, has_bias=True
 
 def gated(activation):
     code = activations.code("test", "activation", activation)
-    return lambda *tensors: nodes.layer("gated")(*tensors, code)
+    return lambda *tensors: nodes.layer("gated")(*tensors, activation=code)
 
 
 def gated_by_torch(activation):

@@ -19,6 +19,8 @@ from wmma_ops.inductor import nodes
 from wmma_ops.inductor.nodes import Order
 from wmma_ops.ops.functions.attentions import CAUSAL
 
+Sizes = dict  # of sympy's symbols
+
 _MOST_NODES = 256
 _MOST_ELEMENTS = 2**27  # of what a node gives
 _FAR = 2**31  # numbers that no position meets
@@ -44,9 +46,6 @@ _METHODS = set(
     "masked_fill new_ones new_zeros new_full repeat_interleave __and__ __or__ __invert__ __getitem__ "
     "__add__ __sub__ __mul__ __eq__ __ne__ __le__ __lt__ __ge__ __gt__".split()
 )
-
-
-Sizes = dict  # of sympy's symbols
 
 
 def rule_of(mask: Node, scores: tuple, order: Order) -> dict[str, int] | None:

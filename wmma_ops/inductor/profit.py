@@ -60,11 +60,11 @@ class Spared(enum.Enum):
 
 
 class Gradient(enum.Enum):
-    """What a rewriting's gradients need of what no rewriting would have in memory anyway."""
+    """Where a rewriting's gradients have what an activation is given, or a factor behind it, if there is one."""
 
     NONE = "nobody asks for them"
-    KEPT = "what the product's own kernel keeps, if it must (ops/kept.py)"
-    AGAIN = "the product again"
+    KEPT = "the product's own kernel keeps it (ops/kept.py)"
+    AGAIN = "it is multiplied again"
 
 
 @dataclass(frozen=True)
@@ -285,9 +285,7 @@ def _gradient(rewrite: Rewrite) -> Gradient:
         return Gradient.NONE
     twin = {"gemm": GEMM_WITH_AUX, "linear": LINEAR_WITH_AUX}.get(rewrite.op)
     tensors = {name: operand_value(x) for name, x in rewrite.tensors.items()}
-    scalars = {"activation": 0} | rewrite.scalars
-    needs_nothing = scalars["activation"] in (0, 1) and "multiply" not in tensors
-    return Gradient.KEPT if needs_nothing or (twin and twin.fits(tensors, scalars)) else Gradient.AGAIN
+    return Gradient.KEPT if twin and twin.fits(tensors, {"activation": 0} | rewrite.scalars) else Gradient.AGAIN
 
 
 def _for_gradient(problem: GemmProblem, library: float, target: arch.Target, gradient: Gradient) -> float:

@@ -36,7 +36,7 @@ def gated(x: Tensor, gate: Gate, *, recompute: bool = False) -> Tensor:
     """Two products, the second of which activates and multiplies; one node to autograd, or where gradients are recorded
     otherwise, that is apart."""
     if not recompute and (tensors := _of_one_node(x, gate)):
-        return nodes.layer("gated")(*tensors, activations.code("nn", "activation", gate.activation))
+        return nodes.layer("gated")(*tensors, activation=activations.code("nn", "activation", gate.activation))
     if recompute or not records_gradient(x, *gate.tensors()):
         first, factor = gate.layers()
         # The halves of one layer share what its adapter multiplies first.

@@ -550,13 +550,9 @@ _register("attention", partial(attention_gradients, "attention"), keeps_outputs=
 _register("varlen_attention", partial(attention_gradients, "varlen_attention"), keeps_outputs=lambda scalars: True)
 _register("scaled_mm", None)
 _register("scaled_attention", None)
-nodes.register_layer(
-    "adapted", "Tensor x, Tensor weight, Tensor? bias, Tensor down, Tensor up, *, float factor", _adapted_gradients
-)
-nodes.register_layer(
-    "gated", "Tensor x, Tensor gate, Tensor? gate_bias, Tensor up, Tensor? up_bias, *, int activation", _gated_gradients
-)
 nodes.load()
+nodes.register_layer("adapted", _adapted_gradients)
+nodes.register_layer("gated", _gated_gradients)
 
 
 def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):

@@ -62,7 +62,6 @@ class WithAux(NamedTuple):
     tensors: tuple[str, ...]  # of the twin, in order; the first two are multiplied
     added: str  # and this one, beside the bias, is added
     scalars: tuple[str, ...]
-    multiplies: bool = False  # it has `multiply`, whose gradient needs what is kept as well
 
     def takes(self, tensors: dict, scalars: dict) -> bool:
         """Whether a call in a graph goes by the twin."""
@@ -73,13 +72,14 @@ class WithAux(NamedTuple):
         given = {name: x for name, x in tensors.items() if x is not None}
         a, b = (given[name] for name in self.tensors[:2])
         multiply = given.get("multiply")
-        is_smooth = (1 if multiply is None else -1) < scalars["activation"] < len(activations.BUILTIN)
         if multiply is not None and not is_like_product(multiply, a, b):
             return False
+        needs_it = multiply is not None or scalars["activation"] > 1
+        is_builtin = scalars["activation"] < len(activations.BUILTIN)
         is_bare = set(given) <= set(self.tensors) and scalars.get("a_activation", 0) == 0
         keeps_type = scalars.get("out_dtype") in (None, a.dtype)
         are_matrices = min(a.dim(), b.dim()) >= 2 and ("bias" not in given or given["bias"].dim() == 1)
-        return is_smooth and is_bare and keeps_type and are_matrices
+        return needs_it and is_builtin and is_bare and keeps_type and are_matrices
 
     def call(self, tensors: dict, scalars: dict) -> tuple[dict, list]:
         """The twin's arguments."""
@@ -118,7 +118,7 @@ class WithAux(NamedTuple):
         if needs["bias"]:
             options["bias_dtype"] = t["bias"].dtype
         beside = ()
-        if self.multiplies:
+        if "multiply" in self.tensors:  # whose gradient needs what is kept as well
             beside, options["of_multiply"] = (t.get("multiply"),), bool(needs.get("multiply"))
         found = iter(self.backward(g, t[first], t[second], aux, *beside, **options))
         grads = {name: next(found) for name in (first, second, "bias") if needs[name]}
@@ -140,7 +140,6 @@ GEMM_WITH_AUX = WithAux(
     ("a", "b", "c", "bias", "multiply"),
     "c",
     ("alpha", "beta", "activation"),
-    multiplies=True,
 )
 LINEAR_WITH_AUX = WithAux(
     "_linear_aux",

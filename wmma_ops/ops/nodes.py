@@ -8,7 +8,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -39,22 +39,27 @@ def register(op: str, kernel: Callable, gradients: Callable | None) -> None:
     if not (are_there and op in OPS):
         IMPLEMENTATIONS["wmma"].impl(op, kernel, "Autograd", with_keyset=True)
         return
-    schema = torch_internals.schema(overload(op))
-    names = tensor_names(overload(op))
-    defaults = {one.name: one.default_value for one in schema.arguments if one.kwarg_only}
-    arguments = str(schema).removeprefix(f"wmma::{op}(")
-    _general.define(f"{op}({arguments}")
+    call = overload(op)
+    _general.define(f"{op}({_signature(call)}")
     _general.impl(op, kernel, "Autograd", with_keyset=True)
-    _formulas(op, arguments.rpartition(") -> ")[0], names, defaults, gradients)
+    _register_formulas(op, call, gradients)
 
 
-def register_layer(name: str, arguments: str, gradients: Callable) -> None:
-    """The formulas of a layer that csrc/nodes/layers.hpp has, whose arguments these are."""
+def register_layer(name: str, gradients: Callable) -> None:
+    """The formulas of a layer that csrc/nodes/layers.hpp has, after all are loaded."""
     if are_there:
-        _formulas(name, arguments, [one.split()[1] for one in arguments.partition(", *")[0].split(", ")], {}, gradients)
+        _register_formulas(name, _layer(name), gradients)
 
 
-def _formulas(op: str, arguments: str, names: Sequence[str], defaults: dict, gradients: Callable) -> None:
+def _signature(call) -> str:
+    """An overload's arguments and result, as its schema has them."""
+    return str(torch_internals.schema(call)).partition("(")[2]
+
+
+def _register_formulas(op: str, call, gradients: Callable) -> None:
+    names = tensor_names(call)
+    defaults = {one.name: one.default_value for one in torch_internals.schema(call).arguments if one.kwarg_only}
+
     def formulas(grads, outputs, needs, *tensors, **scalars):
         tensors = dict.fromkeys(names) | dict(zip(names, tensors, strict=False))
         needs = dict(zip(names, needs, strict=True))
@@ -62,7 +67,8 @@ def _formulas(op: str, arguments: str, names: Sequence[str], defaults: dict, gra
         found = gradients(grads, tensors, needs, outputs, **scalars)
         return [found[name] for name in names if needs[name]]
 
-    _general.define(f"{op}_gradients(Tensor?[] grads, Tensor?[] outputs, bool[] needs, {arguments}) -> Tensor[]")
+    given = _signature(call).rpartition(") -> ")[0]
+    _general.define(f"{op}_gradients(Tensor?[] grads, Tensor?[] outputs, bool[] needs, {given}) -> Tensor[]")
     # Under either vmap they are torch code too.
     for key in ("CompositeImplicitAutograd", "Batched", "FuncTorchBatched"):
         _general.impl(f"{op}_gradients", formulas, key)
@@ -87,7 +93,11 @@ def load() -> None:
         torch.ops.load_library(str(_NODES))
 
 
+def _layer(name: str):
+    return getattr(torch.ops.wmma_general, name).default
+
+
 @functools.cache
 def layer(name: str) -> Callable:
     """The function of a layer, which is one to autograd (csrc/nodes/layers.hpp)."""
-    return torch_internals.direct(getattr(torch.ops.wmma_general, name).default)
+    return torch_internals.direct(_layer(name))

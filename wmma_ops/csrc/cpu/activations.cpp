@@ -119,7 +119,10 @@ void over(Tensor& y, const Tensor& g, const Tensor& x, int64_t activation) {
 
 }  // namespace
 
-void activate(Tensor& y, const Tensor& x, int64_t activation) { over<Activation>(y, x, x, activation); }
+void activate(Tensor& y, const Tensor& x, int64_t activation) {
+  if (activation == 0) return aten::copy_(y, x);
+  over<Activation>(y, x, x, activation);
+}
 
 std::pair<Tensor, OptTensor> activation_gradient(const ActivationGradient& p) {
   const ScalarType type = type_of(p.g), wide = accumulator(type);
@@ -128,11 +131,8 @@ std::pair<Tensor, OptTensor> activation_gradient(const ActivationGradient& p) {
   const Tensor s = aten::contiguous(aten::to(p.s, wide));
   OptTensor g_u;
   if (p.u) {
-    Tensor y = s;
-    if (p.activation != 0) {
-      y = aten::empty(sizes_of(s), wide);
-      activate(y, s, p.activation);
-    }
+    Tensor y = aten::empty(sizes_of(s), wide);
+    activate(y, s, p.activation);
     g_u = aten::to(aten::mul(g, y), type);
     g = aten::mul(g, aten::contiguous(aten::to(*p.u, wide)));
   }

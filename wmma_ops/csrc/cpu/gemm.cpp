@@ -349,11 +349,7 @@ Tensor with_aux(const Gemm& p) {
   if (type_of(aux) == before.out) {
     gemm(before, aux);
     x = aten::empty(p.out_sizes, before.out);
-    if (p.activation == 0) {
-      aten::copy_(x, aux);
-    } else {
-      activate(x, aux, p.activation);
-    }
+    activate(x, aux, p.activation);
   } else {
     x = gemm(before);
     aten::copy_(aux, x);

@@ -23,8 +23,7 @@ inline Tensor gemm(const Tensor& a, const Tensor& b, const Beside& beside = {}) 
 
 // gᵀ·x, as a weight lies.
 inline Tensor weight_gradient(const Tensor& g, const Tensor& x, const Tensor& weight) {
-  static const auto call = operation("wmma::_linear_backward").typed<LinearBackward>();
-  return call.call(g, x, weight, {}, 0, false, true, false, {})[0];
+  return linear_backward(g, x, weight, OptTensor(), 0, false, true, false, std::nullopt)[0];
 }
 
 // Nobody casts what is below: neither autograd nor autocast looks on.
@@ -51,11 +50,11 @@ inline const Rule kAdapted{
       const std::vector<bool>& needs = own.needs;
       const BelowAutograd guard;
       if (needs[Adapted::kWeight] || needs[Adapted::kBias]) {
-        static const auto call = operation("wmma::_linear_backward").typed<LinearBackward>();
         std::optional<ScalarType> bias;
         if (needs[Adapted::kBias]) bias = type_of_argument(own, Adapted::kBias);
-        const std::vector<Tensor> found = call.call(g, x, weight, {}, 0, false, needs[Adapted::kWeight], false, bias);
-        if (needs[Adapted::kWeight]) own.found[Adapted::kWeight] = found.front();
+        const bool of_weight = needs[Adapted::kWeight];
+        const auto found = linear_backward(g, x, weight, OptTensor(), 0, false, of_weight, false, bias);
+        if (of_weight) own.found[Adapted::kWeight] = found.front();
         if (bias) own.found[Adapted::kBias] = found.back();
       }
       Tensor g_low;
@@ -121,20 +120,18 @@ inline const Rule kGated{
       if (g.scalar_type() != x.scalar_type()) return false;
       const std::vector<bool>& needs = own.needs;
       const BelowAutograd guard;
-      static const auto both = operation("wmma::_gemm_backward").typed<GemmBackward>();
       std::optional<ScalarType> bias;
       if (needs[Gated::kGateBias]) bias = type_of_argument(own, Gated::kGateBias);
-      const std::vector<Tensor> found =
-          both.call(g, x, gate.mT(), s, u, 1, own.scalars[0].toInt(), false, false, true, true, bias);
+      const int64_t activation = own.scalars[0].toInt();
+      const auto found = gemm_backward(g, x, gate.mT(), s, u, 1, activation, false, false, true, true, bias);
       const Tensor &g_s = found[found.size() - 2], &g_u = found.back();
       if (bias) own.found[Gated::kGateBias] = found.front();
       if (needs[Gated::kX]) own.found[Gated::kX] = gemm(g_s, gate, {.a2 = g_u, .b2 = up});
       if (needs[Gated::kGate]) own.found[Gated::kGate] = weight_gradient(g_s, x, gate);
       if (needs[Gated::kUp]) own.found[Gated::kUp] = weight_gradient(g_u, x, up);
       if (needs[Gated::kUpBias]) {
-        static const auto call = operation("wmma::_linear_backward").typed<LinearBackward>();
         const ScalarType type = type_of_argument(own, Gated::kUpBias);
-        own.found[Gated::kUpBias] = call.call(g_u, x, up, {}, 0, false, false, false, type)[0];
+        own.found[Gated::kUpBias] = linear_backward(g_u, x, up, OptTensor(), 0, false, false, false, type)[0];
       }
       return true;
     },

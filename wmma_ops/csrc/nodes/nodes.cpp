@@ -65,8 +65,9 @@ TORCH_LIBRARY_FRAGMENT(wmma_general, library) {
     library.def(schema, torch::dispatch(DispatchKey::CompositeImplicitAutograd, function));
   };
   implement("recompute(bool wanted) -> bool", &recompute);
-  implement("adapted(Tensor x, Tensor weight, Tensor? bias, Tensor down, Tensor up, float factor) -> Tensor", &adapted);
-  implement("gated(Tensor x, Tensor gate, Tensor? gate_bias, Tensor up, Tensor? up_bias, int activation) -> Tensor",
+  implement("adapted(Tensor x, Tensor weight, Tensor? bias, Tensor down, Tensor up, *, float factor) -> Tensor",
+            &adapted);
+  implement("gated(Tensor x, Tensor gate, Tensor? gate_bias, Tensor up, Tensor? up_bias, *, int activation) -> Tensor",
             &gated);
 }
 

@@ -13,6 +13,17 @@ using GemmBackward = std::vector<Tensor>(const Tensor&, const Tensor&, const Ten
 using LinearBackward = std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, int64_t, bool,
                                            bool, bool, std::optional<ScalarType>);
 
+template <class... Given>
+std::vector<Tensor> gemm_backward(const Given&... given) {
+  static const auto call = operation("wmma::_gemm_backward").typed<GemmBackward>();
+  return call.call(given...);
+}
+template <class... Given>
+std::vector<Tensor> linear_backward(const Given&... given) {
+  static const auto call = operation("wmma::_linear_backward").typed<LinearBackward>();
+  return call.call(given...);
+}
+
 constexpr int kNone = -1;
 
 // D = act(alpha·A·B + beta·C + bias)·multiply: where an op has these among its arguments.
@@ -61,14 +72,9 @@ inline bool product_gradients(Backward& x, const Places& at, double alpha, doubl
   };
   if (of_c && !of_s) x.found[at.c] = found_of_c(g);
   if (!of_a && !of_b && !bias && !of_s && !of_multiply) return true;
-  std::vector<Tensor> found;
-  if (at.is_linear) {
-    static const auto call = operation("wmma::_linear_backward").typed<LinearBackward>();
-    found = call.call(g, a, b, s, activation, of_a, of_b, of_s, bias);
-  } else {
-    static const auto call = operation("wmma::_gemm_backward").typed<GemmBackward>();
-    found = call.call(g, a, b, s, multiply, alpha, activation, of_a, of_b, of_s, of_multiply, bias);
-  }
+  const std::vector<Tensor> found =
+      at.is_linear ? linear_backward(g, a, b, s, activation, of_a, of_b, of_s, bias)
+                   : gemm_backward(g, a, b, s, multiply, alpha, activation, of_a, of_b, of_s, of_multiply, bias);
   auto next = found.begin();
   if (of_a) x.found[at.a] = *next++;
   if (of_b) x.found[at.b] = *next++;
