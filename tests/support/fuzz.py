@@ -178,6 +178,12 @@ def _gemm_aux(d: Draw) -> Fitting:
     return found if "c" in found else found | {"beta": 1.0}
 
 
+def _gated(d: Draw) -> Fitting:
+    found = _product(d)
+    *_, n, k = found["_sizes"]
+    return found | {"b": (k, n), "gate": (k, n)} | _beside(d, {"bias": (n,), "gate_bias": (n,)})
+
+
 def _gemm(d: Draw) -> Fitting:
     found = _product(d)
     batch, m, n, k = found["_sizes"]
@@ -360,6 +366,8 @@ FITTING: dict[str, Callable[[Draw], Fitting]] = {
     "scaled_attention": _scaled_attention,
     "varlen_attention": _varlen,
     "kv_append": _kv_append,
+    "_gated": _gated,
+    "_gated_aux": _gated,
     "_gemm_aux": _gemm_aux,
     "_linear_aux": _linear,
     "_gemm_backward": _gemm_backward,

@@ -68,6 +68,14 @@ def _with_aux(a, b, *_, out_shape=None, **__) -> int:
     return _product(a, out_shape[0])
 
 
+def _gated(a, *_, out_shape=None, **__) -> int:
+    return 2 * _product(a, out_shape)
+
+
+def _gated_aux(a, *_, out_shape=None, **__) -> int:
+    return 2 * _product(a, out_shape[0])
+
+
 def _gemm_backward(g, a, b, *_, of_a=True, of_b=True, **__) -> int:
     return (of_a + of_b) * _product(a, g)
 
@@ -109,6 +117,8 @@ def _register(counter) -> None:
         ops = [getattr(getattr(torch.ops, namespace), op) for namespace in NAMESPACES]
         counter.register_flop_formula(ops, get_raw=formula is _varlen_attention)(formula)
     counter.register_flop_formula([torch.ops.wmma._gemm_aux, torch.ops.wmma._linear_aux])(_with_aux)
+    counter.register_flop_formula(torch.ops.wmma._gated)(_gated)
+    counter.register_flop_formula(torch.ops.wmma._gated_aux)(_gated_aux)
     counter.register_flop_formula(torch.ops.wmma._gemm_backward)(_gemm_backward)
     counter.register_flop_formula(torch.ops.wmma._linear_backward)(_linear_backward)
     counter.register_flop_formula(torch.ops.wmma._attention_backward)(_attention_backward)

@@ -58,12 +58,15 @@ class GemmProblem:
     b2_order: str = "k"
     a2_vec: int = 1
     b2_vec: int = 1
-    aux: bool = False  # what the activation is given is kept, as D
+    aux: bool = False  # what the activation is given is kept, as D; of a gated product what is multiplied by it, too
+    gate: bool = False  # a second matrix like B: D is act(A·gate + gate_bias) · (A·B + bias)
+    gate_order: str = "k"
+    gate_bias: torch.dtype | None = None
 
     @classmethod
     def from_library(cls, values: list[int]) -> "GemmProblem":
         """The problem that the library sent as one number a field."""
-        orders = {"a_order": "km", "b_order": "kn", "a2_order": "km", "b2_order": "kn"}
+        orders = {"a_order": "km", "b_order": "kn", "a2_order": "km", "b2_order": "kn", "gate_order": "kn"}
         return _read(cls, values, orders)
 
     @functools.cached_property
@@ -79,6 +82,21 @@ class GemmProblem:
         return first, second
 
     @functools.cached_property
+    def columns(self) -> int:
+        """That A is multiplied by: the result's, of B and of the gate."""
+        return self.n * (2 if self.gate else 1)
+
+    @functools.cached_property
+    def products(self) -> "tuple[GemmProblem, GemmProblem]":
+        """A gated one as two: of B, and of the gate, which is multiplied by it."""
+        none = {"gate": False, "gate_order": "k", "gate_bias": None}
+        other = dataclasses.replace(self, activation=0, aux=False, **none)
+        gate = dataclasses.replace(
+            self, b_order=self.gate_order, bias=self.gate_bias, multiply=self.d, multiply_vec=self.d_vec, **none
+        )
+        return other, gate
+
+    @functools.cached_property
     def beside_bytes(self) -> int:
         """What is read for each element of the result."""
         return sum(bytes_of(dtype) for dtype in (self.c, self.multiply) if dtype is not None)
@@ -86,7 +104,7 @@ class GemmProblem:
     @functools.cached_property
     def stored_bytes(self) -> int:
         """What is written for each element of the result."""
-        return bytes_of(self.d) * (2 if self.aux else 1)
+        return bytes_of(self.d) * (1 + (1 + self.gate if self.aux else 0))
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""
@@ -97,6 +115,8 @@ class GemmProblem:
             "layout",
             f"A along {self.a_order} by {self.a_vec}, B along {self.b_order} by {self.b_vec}, D along n by {self.d_vec}",
         )
+        if self.gate:
+            yield "gate", f"along {self.gate_order} by {self.b_vec}"
         if self.k2:
             yield (
                 "second",
@@ -104,7 +124,7 @@ class GemmProblem:
             )
         extras = [
             f"{name} {type_name(getattr(self, name))}"
-            for name in ("c", "bias", "row_scale", "col_scale", "a_scale", "multiply")
+            for name in ("c", "bias", "row_scale", "col_scale", "a_scale", "multiply", "gate_bias")
             if getattr(self, name) is not None
         ]
         for name in ("a_activation", "activation"):
@@ -171,6 +191,15 @@ class GemmGemmProblem:
             extras.append(f"gate along {self.gate_order} by {self.gate_vec}")
         if extras:
             yield "with", ", ".join(extras)
+
+    def gated_products(self) -> tuple[GemmProblem, ...]:
+        """The same where the gate and what it multiplies are one product."""
+        gate, first, last = self.products()
+        both = dataclasses.replace(
+            first, bias=None, multiply=None, multiply_vec=1, b_order=gate.b_order, b_vec=min(first.b_vec, gate.b_vec),
+            gate=True, gate_order=first.b_order, gate_bias=first.bias,
+        )  # fmt: skip
+        return both, last
 
     def products(self) -> tuple[GemmProblem, ...]:
         """The products that compute the same one after the other: of the gate, if there is one, the first, the last."""

@@ -53,6 +53,15 @@ class ChunkReader {
   uint32_t step_bytes_;
 };
 
+template <class Product, class Half, bool kAlong, bool kIsA, int kTiles, int kSteps>
+class ChunkReader<Product, TilePair<Half>, kAlong, kIsA, kTiles, kSteps>
+    : public PairReader<ChunkReader<Product, Half, kAlong, kIsA, kTiles / 2, kSteps>, Half::kBytes> {
+  static_assert(kTiles % 2 == 0, "as many of either");
+
+ public:
+  using PairReader<ChunkReader<Product, Half, kAlong, kIsA, kTiles / 2, kSteps>, Half::kBytes>::PairReader;
+};
+
 // kStages tiles of A and B in shared memory, filled in turn by asynchronous copies; all but one are asked for at once.
 // The tile that K does not fill comes first, so that only its copies are masked.
 template <class LoaderA, class LoaderB, int kDepth, int kStages>
@@ -166,7 +175,8 @@ struct LoopsOf<AsyncCopy, Config, Stage, kThreads, kM, kN> {
   template <class T, Order kOrder, int kOuter>
   using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads>;
   using LoaderA = Loader<typename Config::A, Config::kAOrder, Config::kBlockM>;
-  using LoaderB = Loader<typename Config::B, Config::kBOrder, Config::kBlockN>;
+  using OfColumns = Loader<typename Config::B, Config::kBOrder, kColumnsOf<Config>>;
+  using LoaderB = Choose<kIsGated<Config>, AsyncPair<OfColumns>, OfColumns>;
   using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
   using Type = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,
                          Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, Config::kStages>;

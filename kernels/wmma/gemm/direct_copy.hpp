@@ -214,7 +214,8 @@ template <class Config, class Stage, int kThreads, int kM, int kN>
 struct LoopsOf<DirectCopy, Config, Stage, kThreads, kM, kN> {
   using Product = MatrixProduct<typename Config::Element, Config::kSide>;
   using LoaderA = DirectLoader<typename Config::A, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads>;
-  using LoaderB = DirectLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads>;
+  using OfColumns = DirectLoader<typename Config::B, Config::kBOrder, kColumnsOf<Config>, Config::kBlockK, kThreads>;
+  using LoaderB = Choose<kIsGated<Config>, DirectPair<OfColumns>, OfColumns>;
   using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
   using Type =
       DirectLoop<Product, LoaderA, LoaderB, kM, kN, Config::kBlockK, Config::kWavesK, kThreads, Config::kStages>;

@@ -4,6 +4,7 @@
 
 #include <wmma/gemm/operands.hpp>
 #include <wmma/tile/epilogue.hpp>
+#include <wmma/tile/gated_store.hpp>
 
 namespace wmma {
 
@@ -44,7 +45,8 @@ struct GemmKernel {
   using Loops = LoopsOf<typename Config::Loop, Config, Stage, kThreads, kWaveM, kWaveN>;
   using Product = typename Loops::Product;
   using Wave = WaveTile<Product, kWaveM, kWaveN>;
-  using Store = WaveStore<Config, Product, kWaveM, kWaveN, Loops::kSlabSums, Loops::kMostSlabs>;
+  using Store = Choose<kIsGated<Config>, GatedStore<Config, Product, kWaveM, kWaveN, Loops::kSlabSums>,
+                       WaveStore<Config, Product, kWaveM, kWaveN, Loops::kSlabSums, Loops::kMostSlabs>>;
   using Loaders = typename Loops::Loaders;
   using Loop = typename Loops::Type;
   using Arguments = typename Loaders::Arguments;
@@ -82,7 +84,7 @@ struct GemmKernel {
       auto loader_b = Loaders::b(p, batch, column, part.first, thread);
       if (!tile.is_partial) {
         const Epilogue<Config, typename Product::Compute> epilogue(p, batch);
-        epilogue.template prefetch<Config::kBlockM, Config::kBlockN, kThreads>(row, column, thread);
+        epilogue.template prefetch<Config::kBlockM, kColumnsOf<Config>, kThreads>(row, column, thread);
       }
       // 2. The loop, over the first pair and then over the second.
       Wave sums;

@@ -3,6 +3,7 @@
 
 #include <wmma/tile/arguments.hpp>
 #include <wmma/tile/epilogue.hpp>
+#include <wmma/tile/loader_pair.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #include <wmma/tile/tile_order.hpp>
 
@@ -103,9 +104,22 @@ struct WalkingLoaders {
   }
   static WMMA_DEVICE LoaderB b(const Arguments& p, uint32_t batch, int64_t column, int64_t k, uint32_t thread) {
     const GemmOperand& x = OperandsOf<Config>::b(p);
+    if constexpr (kIsGated<Config>) {
+      using Half = typename LoaderB::Half;
+      return LoaderB{columns_of<Half>(p, p.gate, batch, column, k, thread),
+                     columns_of<Half>(p, x, batch, column, k, thread)};
+    } else {
+      return columns_of<LoaderB>(p, x, batch, column, k, thread);
+    }
+  }
+
+ private:
+  template <class Loader>
+  static WMMA_DEVICE Loader columns_of(const Arguments& p, const GemmOperand& x, uint32_t batch, int64_t column,
+                                       int64_t k, uint32_t thread) {
     const B* matrix = element_at<B>(x.data, batch_offset<Config::kBatchDims>(p, x, batch));
     const B* from = element_at<B>(element_at<B>(matrix, column * x.column_stride), k * x.row_stride);
-    return LoaderB(from, x.column_stride, x.row_stride, p.n - column, thread, StageOfB<Config>{});
+    return Loader(from, x.column_stride, x.row_stride, p.n - column, thread, StageOfB<Config>{});
   }
 };
 

@@ -311,8 +311,9 @@ struct LoopsOf<Staged, Config, Stage, kThreads, kM, kN> {
   using Element = typename Config::Element;
   using StagedA = StagedLoader<typename Config::A, Element, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads,
                                Config::kAVec, Config::kWide, typename Stage::Type>;
-  using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
-                               Config::kBVec, Config::kWide, StageOfB<Config>>;
+  using OfColumns = StagedLoader<typename Config::B, Element, Config::kBOrder, kColumnsOf<Config>, Config::kBlockK,
+                                 kThreads, Config::kBVec, Config::kWide, StageOfB<Config>>;
+  using StagedB = Choose<kIsGated<Config>, StagedPair<OfColumns>, OfColumns>;
   using Loaders = WalkingLoaders<Config, Stage, StagedA, StagedB>;
   using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK,
                           kHasSecondPair<Config> ? 0 : kThreads>;

@@ -41,7 +41,10 @@ struct GemmKernel<Config, Warpgroup> {
   static constexpr bool kPaired = kHasSecondPair<Config>;
   static constexpr bool kAux = kKeepsAux<Config>;
   static_assert(!kPaired || !kAux, "either has maps of its own");
-  using Arguments = Choose<kPaired, MappedPairArguments, Choose<kAux, MappedAuxArguments, MappedGemmArguments>>;
+  static constexpr bool kGated = kIsGated<Config>;
+  static_assert(!kGated || (Config::kMappedD && !kPaired), "lanes of other ways do not have both sums");
+  using Arguments = Choose<kPaired, MappedPairArguments,
+                           Choose<kGated, MappedGatedArguments, Choose<kAux, MappedAuxArguments, MappedGemmArguments>>>;
   using A = typename Config::A;
   using B = typename Config::B;
   using Tiles = typename Config::Tiles;
@@ -77,7 +80,7 @@ struct GemmKernel<Config, Warpgroup> {
   static constexpr int kKeptBytes = 16 << 20;  // of an operand, for the next kernel to find in the L2 cache
   static_assert(!kPersistent || (!Tiles::kIsSplit && Tiles::kCluster == 1), "whole tiles");
   using LoaderA = BoxLoader<A, Config::kAOrder, Config::kBlockM, kDepth, kDims, Config::kShareA>;
-  using LoaderB = BoxLoader<B, Config::kBOrder, kN, kDepth, kDims, Config::kShare>;
+  using LoaderB = BoxLoader<B, Config::kBOrder, kColumnsOf<Config>, kDepth, kDims, Config::kShare, kGated ? 2 : 1>;
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
@@ -93,7 +96,7 @@ struct GemmKernel<Config, Warpgroup> {
   static_assert(kN == kHeld || Config::kMappedD, "slabs are whole products");
   using Wave = WaveTile<Product, 16, kHeld>;  // a wave's part of its warpgroup's 64 rows
   using Store = WaveStore<Config, Product, 16, kHeld>;
-  using BoxesOrSlabs = BoxOrSlabStore<Config::kMappedD, Config, Product, kN>;
+  using BoxesOrSlabs = BoxOrSlabStore<Config::kMappedD, Config, Product, kColumnsOf<Config>>;
   static constexpr int kWaveBytes = Config::kMappedD || kPersistent ? BoxesOrSlabs::kWaveBytes : Store::kWaveBytes;
   static constexpr int kStores = kPersistent ? Queue::kBytes : 0;  // where they start: otherwise where the tiles lay
   static constexpr int kStoreBytes = kStores + kWaves * kWaveBytes;
@@ -113,8 +116,10 @@ struct GemmKernel<Config, Warpgroup> {
         arch::prefetch_map(&p.a2_map);
         arch::prefetch_map(&p.b2_map);
       }
+      if constexpr (kGated) arch::prefetch_map(&p.gate_map);
       if constexpr (Config::kMappedD) arch::prefetch_map(&p.d_map);
       if constexpr (Config::kMappedD && kAux) arch::prefetch_map(aux_map(p));
+      if constexpr (kGated && kAux) arch::prefetch_map(&p.other_aux_map);
       queue.make(Sharing::kPeers * kWaves);
       arch::fence_barriers();
     }
@@ -194,17 +199,30 @@ struct GemmKernel<Config, Warpgroup> {
     const bool once_a = is_read_once<A>(p.tiles_n, Config::kShareA, p.m, k);
     const bool once_b = is_read_once<B>(p.tiles_m, Config::kShare, p.n, k);
     LoaderA a(p, x, x_map, work.batch, work.row, k_first, once_a, Sharing::across(), Sharing::of_row());
-    LoaderB b(p, y, y_map, work.batch, work.column, k_first, once_b, Sharing::down(), Sharing::of_column());
+    LoaderB b(p, y, y_map, work.batch, work.column, k_first, once_b, Sharing::down(), Sharing::of_column(), kGated);
+    [[maybe_unused]] LoaderB gate = gate_of(p, b, work, k_first, once_b);
 #pragma unroll 1
     for (uint32_t step = 0; step < steps; ++step, item.next()) {
       queue.open(item, kStageBytes);
       a.copy(queue.place(item), queue.full(item));
       b.copy(queue.place(item) + TileA::kBytes, queue.full(item));
+      if constexpr (kGated) gate.copy(queue.place(item) + TileA::kBytes, queue.full(item));
+    }
+  }
+  static WMMA_DEVICE LoaderB gate_of(const Arguments& p, const LoaderB& b, const Work& work, int64_t k, bool once) {
+    if constexpr (kGated) {
+      return LoaderB(p, p.gate, p.gate_map, work.batch, work.column, k, once, Sharing::down(), Sharing::of_column());
+    } else {
+      return b;
     }
   }
 
   static WMMA_DEVICE const TileMap* aux_map(const Arguments& p) {
     if constexpr (kAux) return &p.aux_map;
+    return nullptr;
+  }
+  static WMMA_DEVICE const TileMap* other_aux_map(const Arguments& p) {
+    if constexpr (kAux && kGated) return &p.other_aux_map;
     return nullptr;
   }
 
@@ -213,7 +231,7 @@ struct GemmKernel<Config, Warpgroup> {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
     const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kBoxBytes);
     const uint32_t rounds = Tiles::count(p);
-    BoxesOrSlabs store(p, p.d_map, slab, aux_map(p));
+    BoxesOrSlabs store(p, p.d_map, slab, aux_map(p), other_aux_map(p));
     const Consumers consumers(queue);
     Item item(0);
     const uint64_t a = TileA::operand(queue.place(item) + rows_at);  // of the first place
@@ -224,7 +242,7 @@ struct GemmKernel<Config, Warpgroup> {
       const uint32_t items = kPersistent ? rounds * work.items() : work.items();  // of the queue, altogether
       if (!work.tile.is_partial) {
         const Epilogue<Config, Sum> epilogue(p, work.batch);
-        epilogue.template prefetch<Config::kBlockM, kN, kConsumers>(work.row, work.column, threadIdx.x);
+        epilogue.template prefetch<Config::kBlockM, kColumnsOf<Config>, kConsumers>(work.row, work.column, threadIdx.x);
       }
       Wave wave_sums;
       wave_sums.clear();

@@ -116,7 +116,8 @@ class BoxColumns<None, E, kDims> {
 };
 
 // A wave's 16 rows, kN columns at a time. Where these are no whole boxes, the last box covers a part of the one
-// before it, with the same results.
+// before it, with the same results. Of a gated product the sums are the gate's, and then those of the same columns of
+// B.
 template <class Config, int kN>
 class BoxStore {
   using D = typename Config::D;
@@ -126,6 +127,8 @@ class BoxStore {
   using Bias = typename Config::Bias;
   using RowScale = typename Config::RowScale;
   using ColScale = typename Config::ColScale;
+  using GateBias = typename GateOf<Config>::Bias;
+  static constexpr bool kGated = kIsGated<Config>;
   static constexpr int kDims = Config::kBatchDims;
   static constexpr int kBoxes = (kN + ResultBox::kColumns - 1) / ResultBox::kColumns;
   static constexpr int kAhead = kBoxes > 1 ? 2 : 1;
@@ -134,9 +137,9 @@ class BoxStore {
  public:
   static constexpr int kWaveBytes = 2 * ResultBox::kBytes;  // one is filled while the engine reads the other
 
-  WMMA_DEVICE BoxStore(const GemmArguments& p, const TileMap& map, const TileMap* aux_map, uint32_t shared,
-                       uint32_t lane)
-      : p_(p), map_(&map), aux_map_(aux_map), shared_(shared), lane_(lane), second_(0) {}
+  WMMA_DEVICE BoxStore(const GemmArguments& p, const TileMap& map, const TileMap* aux_map, const TileMap* other_aux_map,
+                       uint32_t shared, uint32_t lane)
+      : p_(p), map_(&map), aux_map_(aux_map), other_aux_map_(other_aux_map), shared_(shared), lane_(lane), second_(0) {}
 
   // Asks for what the first boxes need, while the last products are under way.
   WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column) {
@@ -167,7 +170,7 @@ class BoxStore {
       at[1] = static_cast<int32_t>(row);
       batch_coordinates<kDims>(p_, p_.d, batch, at + 2);
       const ResultBox box = next_box();
-      uint32_t factors[ResultBox::kSteps][4], aux[ResultBox::kSteps][4];
+      uint32_t factors[ResultBox::kSteps][4], aux[ResultBox::kSteps][4], other_aux[ResultBox::kSteps][4];
       if constexpr (!kIsNone<Multiply>) {
         read.multiply.put(box);
 #pragma unroll
@@ -177,6 +180,7 @@ class BoxStore {
       read.c.put(box);
       const BoxColumns<Bias, E, kDims> biases = read.bias;
       const BoxColumns<ColScale, E, kDims> col_scales = read.col_scale;
+      const BoxColumns<GateBias, E, kDims> gate_biases = read.gate_bias;
       if (i + kAhead < kBoxes) read.load(p_, batch, row, column + first_column(i + kAhead), lane_);
 #pragma unroll
       for (int step = 0; step < ResultBox::kSteps; ++step) {
@@ -185,36 +189,42 @@ class BoxStore {
         uint32_t words[4];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {  // eight columns each
-          E bias[2] = {}, col_scale[2] = {};
+          E bias[2] = {}, col_scale[2] = {}, gate_bias[2] = {};
           biases.find(bias, step, j, lane_);
+          gate_biases.find(gate_bias, step, j, lane_);
           col_scales.find(col_scale, step, j, lane_);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {  // eight rows further down
-            E x[2], y[2];
+            E x[2], y[2], other[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-              typename Finish::Beside beside;
-              beside.row_scale = row_scales[half];
-              beside.col_scale = col_scale[e];
-              beside.bias = bias[e];
-              if constexpr (!kIsNone<C>) beside.c = half_of<C>(added[j * 2 + half], e);
-              if constexpr (!kIsNone<Multiply>) beside.multiply = half_of<Multiply>(factors[step][j * 2 + half], e);
-              x[e] = finish.before_activation(sums[first_column(i) / 2 + step * 8 + j * 4 + half * 2 + e], beside);
-              y[e] = finish.after_activation(x[e], beside);
+              const int at_sum = first_column(i) / 2 + step * 8 + j * 4 + half * 2 + e;
+              if constexpr (kGated) {
+                x[e] = sums[at_sum] + gate_bias[e];
+                other[e] = sums[kN / 2 + at_sum] + bias[e];
+                y[e] = activate<Config::kActivation, E>(x[e]) * other[e];
+              } else {
+                typename Finish::Beside beside;
+                beside.row_scale = row_scales[half];
+                beside.col_scale = col_scale[e];
+                beside.bias = bias[e];
+                if constexpr (!kIsNone<C>) beside.c = half_of<C>(added[j * 2 + half], e);
+                if constexpr (!kIsNone<Multiply>) beside.multiply = half_of<Multiply>(factors[step][j * 2 + half], e);
+                x[e] = finish.before_activation(sums[at_sum], beside);
+                y[e] = finish.after_activation(x[e], beside);
+              }
             }
             if constexpr (kKeepsAux<Config>) aux[step][j * 2 + half] = rounded_pair<D>(x[0], x[1]);
+            if constexpr (kKeepsAux<Config> && kGated)
+              other_aux[step][j * 2 + half] = rounded_pair<D>(other[0], other[1]);
             words[j * 2 + half] = rounded_pair<D>(y[0], y[1]);
           }
         }
         box.write(step, words);
       }
       send_box(*map_, at);
-      if constexpr (kKeepsAux<Config>) {
-        const ResultBox other = next_box();
-#pragma unroll
-        for (int step = 0; step < ResultBox::kSteps; ++step) other.write(step, aux[step]);
-        send_box(*aux_map_, at);
-      }
+      if constexpr (kKeepsAux<Config>) send(*aux_map_, aux, at);
+      if constexpr (kKeepsAux<Config> && kGated) send(*other_aux_map_, other_aux, at);
     }
   }
 
@@ -229,6 +239,12 @@ class BoxStore {
     if (lane_ == 0) arch::await_stores_read<1>();
     arch::wave_barrier();
     return ResultBox(shared_ + second_, lane_);
+  }
+  WMMA_DEVICE void send(const TileMap& map, const uint32_t (&words)[ResultBox::kSteps][4], const int32_t* at) {
+    const ResultBox box = next_box();
+#pragma unroll
+    for (int step = 0; step < ResultBox::kSteps; ++step) box.write(step, words[step]);
+    send_box(map, at);
   }
   // It goes to memory; the other place is next.
   WMMA_DEVICE void send_box(const TileMap& map, const int32_t* at) {
@@ -256,18 +272,21 @@ class BoxStore {
     BoxPart<Multiply, kDims> multiply;
     BoxColumns<Bias, E, kDims> bias;
     BoxColumns<ColScale, E, kDims> col_scale;
+    BoxColumns<GateBias, E, kDims> gate_bias;
 
     WMMA_DEVICE void load(const GemmArguments& p, uint32_t batch, int64_t row, int64_t column, uint32_t lane) {
       c.load(p, p.c, batch, row, column, lane);
       multiply.load(p, p.multiply, batch, row, column, lane);
       bias.load(p, p.bias, batch, column, lane);
       col_scale.load(p, p.col_scale, batch, column, lane);
+      gate_bias.load(p, p.gate_bias, batch, column, lane);
     }
   };
 
   const GemmArguments& p_;
   const TileMap* map_;
   const TileMap* aux_map_;  // null where none is kept
+  const TileMap* other_aux_map_;
   uint32_t shared_;
   uint32_t lane_;
   uint32_t second_;  // 0, or where the second box starts
@@ -284,7 +303,7 @@ struct BoxOrSlabStore {
   unsigned char* shared;
 
   WMMA_DEVICE BoxOrSlabStore(const GemmArguments& arguments, const TileMap&, unsigned char* place,
-                             const TileMap* = nullptr)
+                             const TileMap* = nullptr, const TileMap* = nullptr)
       : p(arguments), shared(place) {}
   WMMA_DEVICE void ask(uint32_t, int64_t, int64_t, uint32_t, uint32_t) {}
   WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
@@ -302,8 +321,8 @@ struct BoxOrSlabStore<true, Last, Product, kN> {
   Boxes boxes;
 
   WMMA_DEVICE BoxOrSlabStore(const GemmArguments& p, const TileMap& map, unsigned char* place,
-                             const TileMap* aux_map = nullptr)
-      : boxes(p, map, aux_map, arch::shared_address(place), lane_id()) {}
+                             const TileMap* aux_map = nullptr, const TileMap* other_aux_map = nullptr)
+      : boxes(p, map, aux_map, other_aux_map, arch::shared_address(place), lane_id()) {}
   WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column, uint32_t wave_row, uint32_t wave_column) {
     boxes.ask(batch, row + wave_row, column + wave_column);
   }

@@ -28,6 +28,24 @@ inline constexpr bool kKeepsAux = false;
 template <class Config>
 inline constexpr bool kKeepsAux<Config, decltype(static_cast<void>(Config::kAux))> = Config::kAux;
 
+// Whether a product is gated, which a configuration says by the type of the gate's bias: the tile of B is then two,
+// side by side, of as many columns each as the result's has.
+template <class Config, class = void>
+struct GateOf {
+  static constexpr bool kThere = false;
+  using Bias = None;
+};
+template <class Config>
+struct GateOf<Config, decltype(static_cast<void>(sizeof(typename Config::GateBias)))> {
+  static constexpr bool kThere = true;
+  using Bias = typename Config::GateBias;
+};
+template <class Config>
+inline constexpr bool kIsGated = GateOf<Config>::kThere;
+// Of a block's tile, the result's columns, and those of either matrix.
+template <class Config>
+inline constexpr int kColumnsOf = kIsGated<Config> ? Config::kBlockN / 2 : Config::kBlockN;
+
 namespace detail {
 WMMA_CONSTEXPR int lower(int a, int b) { return a < b ? a : b; }
 WMMA_CONSTEXPR int upper(int a, int b) { return a > b ? a : b; }

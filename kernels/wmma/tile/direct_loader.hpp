@@ -64,9 +64,10 @@ class TransposingReader {
 
   WMMA_DEVICE void read(Chunk (&x)[kTiles][kChunks], const unsigned char* tile, int step) const {
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      read_transposed_chunk<Tile>(x[n][0], tile + at_[n] + step * step_bytes_);
-    }
+    for (int n = 0; n < kTiles; ++n) read_tile(x[n], tile, step, n);
+  }
+  WMMA_DEVICE void read_tile(Chunk (&x)[kChunks], const unsigned char* tile, int step, int n) const {
+    read_transposed_chunk<Tile>(x[0], tile + at_[n] + step * step_bytes_);
   }
 
  private:

@@ -28,6 +28,12 @@ struct Raw {
 template <int kCount, int kVec>
 struct Raw<None, kCount, kVec> {};
 
+// Which operand results are written to.
+template <class Config>
+struct ResultOf {
+  static WMMA_DEVICE const GemmOperand& of(const GemmArguments& p) { return p.d; }
+};
+
 // The epilogue of one batch's matrix.
 template <class Config, class Sum>
 class Epilogue {
@@ -109,7 +115,7 @@ class Epilogue {
 #pragma unroll
     for (int e = 0; e < kVec; ++e) result[e] = finished<D>(x[e]);
     if constexpr (kKeepsAux<Config>) arch::copy<kVec>(const_cast<D*>(at<D>(p_.aux, row, column)), aux);
-    arch::copy<kVec>(const_cast<D*>(at<D>(p_.d, row, column)), result);
+    arch::copy<kVec>(const_cast<D*>(at<D>(ResultOf<Config>::of(p_), row, column)), result);
   }
 
   // A split's sums, to be finished by the reduction. Row and column are the tile's.

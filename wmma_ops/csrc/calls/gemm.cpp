@@ -5,6 +5,40 @@
 
 namespace wmma_ops {
 
+namespace {
+
+// A gated product; nothing where the planner prefers two, or there is no kernel.
+OptTensor in_one_kernel(const Gemm& p) {
+  if (is_plain_cpu(p.device)) return std::nullopt;
+  const Way way = way_of(p.device);
+  return way.on_cpu ? std::nullopt : launch::gated(p, way);
+}
+
+// What the gate multiplies is a product, and the gate another that is multiplied by it.
+Tensor by_two_products(const Gemm& p) {
+  Gemm other{p.op, p.a, p.b};
+  other.bias = p.bias;
+  other.out_dtype = p.out;
+  other.names = p.names;
+  other.check();
+  Gemm first = other;
+  first.multiply = gemm(other, p.other_aux);
+  first.b = *p.gate;
+  first.bias = p.gate_bias;
+  first.activation = p.activation;
+  first.aux = p.aux;
+  first.names.b = p.names.gate;
+  first.names.bias = p.names.gate_bias;
+  return gemm(first);
+}
+
+}  // namespace
+
+Tensor gated(const Gemm& p) {
+  const OptTensor out = in_one_kernel(p);
+  return out ? *out : by_two_products(p);
+}
+
 Tensor gemm(const Gemm& p, const OptTensor& into) {
   if (is_plain_cpu(p.device)) return cpu::gemm(p, into);
   const Way way = way_of(p.device);
@@ -13,8 +47,21 @@ Tensor gemm(const Gemm& p, const OptTensor& into) {
 
 namespace {
 
-// One product after the other, with D0 in memory.
-Tensor one_by_one(const GemmGemm& p) {
+// D0 of a gate that is no more than multiplied by the other product.
+OptTensor gated_at_once(const GemmGemm& p) {
+  if (!p.gate || p.alpha0 != 1) return std::nullopt;
+  Gemm both{p.op, p.a, *p.gate};
+  both.gate = p.b0;
+  both.gate_bias = p.bias0;
+  both.activation = p.activation;
+  both.out_dtype = type_of(p.a);
+  both.check();
+  return in_one_kernel(both);
+}
+
+// D0, by as many products as it takes.
+Tensor first_of(const GemmGemm& p) {
+  if (const OptTensor found = gated_at_once(p)) return *found;
   ScalarType in = type_of(p.a);
   Gemm first{p.op, p.a, p.b0};
   first.bias = p.bias0;
@@ -32,9 +79,12 @@ Tensor one_by_one(const GemmGemm& p) {
   }
   first.out_dtype = in;
   first.check();
-  Tensor d0 = gemm(first);
+  return gemm(first);
+}
 
-  Gemm second{p.op, d0, p.b1};
+// One product after the other, with D0 in memory.
+Tensor one_by_one(const GemmGemm& p) {
+  Gemm second{p.op, first_of(p), p.b1};
   second.c = p.c;
   second.bias = p.bias1;
   second.alpha = p.alpha1;

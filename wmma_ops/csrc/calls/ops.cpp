@@ -147,6 +147,35 @@ std::tuple<Tensor, Tensor> linear_aux(const Tensor& x, const Tensor& weight, con
   return run_with_aux(p);
 }
 
+Gemm gated_layer(const char* op, const Tensor& a, const Tensor& b, const Tensor& gate, const OptTensor& bias,
+                 const OptTensor& gate_bias, int64_t activation) {
+  require(op, "a", a, "b", b, "gate", gate);
+  Gemm p{op, a, b};
+  p.bias = bias;
+  p.gate = gate;
+  p.gate_bias = gate_bias;
+  p.activation = activation;
+  p.check();
+  check_floating(op, p.names.a, p.in);
+  return p;
+}
+
+Tensor gated(const Tensor& a, const Tensor& b, const Tensor& gate, const OptTensor& bias, const OptTensor& gate_bias,
+             int64_t activation) {
+  NoGrad guard;
+  return wmma_ops::gated(gated_layer("_gated", a, b, gate, bias, gate_bias, activation));
+}
+
+// The result, and both factors before the activation.
+std::tuple<Tensor, Tensor, Tensor> gated_aux(const Tensor& a, const Tensor& b, const Tensor& gate,
+                                             const OptTensor& bias, const OptTensor& gate_bias, int64_t activation) {
+  NoGrad guard;
+  Gemm p = gated_layer("_gated_aux", a, b, gate, bias, gate_bias, activation);
+  p.aux = launch::made(p.out_sizes, p.out, p.device);
+  p.other_aux = launch::made(p.out_sizes, p.out, p.device);
+  return {wmma_ops::gated(p), *p.aux, *p.other_aux};
+}
+
 Tensor gemm_gemm(const Tensor& a, const Tensor& b0, const Tensor& b1, const OptTensor& c, const OptTensor& bias0,
                  const OptTensor& bias1, const OptTensor& gate, double alpha0, double alpha1, double beta1,
                  int64_t activation, const OutType& out_dtype) {
@@ -255,8 +284,17 @@ const Op kOps[] = {
 
 using Library = torch::stable::detail::StableLibrary;
 
-// What autograd calls, which has no derivative of its own. The first two give what the activation is given, too.
+// What autograd calls, which has no derivative of its own. Those with aux give what the activation is given, too, and
+// what a gate multiplies.
 const Op kGradients[] = {
+    {"_gated",
+     "_gated(Tensor a, Tensor b, Tensor gate, Tensor? bias=None, Tensor? gate_bias=None, *, int activation=0) -> "
+     "Tensor",
+     TORCH_BOX(&gated)},
+    {"_gated_aux",
+     "_gated_aux(Tensor a, Tensor b, Tensor gate, Tensor? bias=None, Tensor? gate_bias=None, *, int activation=0) "
+     "-> (Tensor, Tensor, Tensor)",
+     TORCH_BOX(&gated_aux)},
     {"_gemm_aux",
      "_gemm_aux(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? multiply=None, *, float alpha=1, "
      "float beta=1, int activation=0) -> (Tensor, Tensor)",

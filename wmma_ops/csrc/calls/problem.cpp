@@ -91,6 +91,7 @@ void Gemm::check() {
   if (a_dim > 2) broadcast(op, names.a, batch, a, 2, names.b);
   if (b_dim > 2) broadcast(op, names.b, batch, b, 2, names.a);
   if (a2 || b2) check_pair();
+  if (gate) check_gate();
   out = check_out_dtype(op, out_dtype, in);
   out_sizes = matrices(batch, m, n);
   check_result(op, out_sizes);
@@ -104,6 +105,7 @@ void Gemm::check() {
   vector(names.row_scale, row_scale, m, true);
   vector(names.col_scale, col_scale, n, true);
   vector("a_scale", a_scale, k, true);
+  vector(names.gate_bias, gate_bias, n, false);
   if (a_activation != 0) check_activation(op, "a_activation", a_activation);
   if (activation != 0) check_activation(op, "activation", activation);
   check_factor(op, "alpha", alpha, in);
@@ -130,6 +132,11 @@ void Gemm::check_pair() {
   }
   broadcast(op, "a2", batch, *a2, 2, "a and b");
   broadcast(op, "b2", batch, *b2, 2, "a, b and a2");
+}
+
+void Gemm::check_gate() const {
+  check_tensor(op, names.gate, *gate, device, {in_b}, names.b);
+  if (sizes_of(*gate) != sizes_of(b)) fail_shape(op, names.gate, *gate, "the shape of ", names.b, ", ", b);
 }
 
 void Gemm::drop_empty_pair() {

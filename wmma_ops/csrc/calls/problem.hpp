@@ -19,10 +19,14 @@ struct Names {
   const char* col_scale = "col_scale";
   const char* bias = "bias";
   const char* multiply = "multiply";
+  const char* gate = "gate";
+  const char* gate_bias = "gate_bias";
 };
 
 // D = cast(act(alpha·(pro(A)·B + A2·B2)·row_scale[m]·col_scale[n] + beta·C + bias[n]) · multiply), pro(A) =
 // act_a(A·a_scale[k]).
+//
+// With a gate, like B, it is cast(act(A·gate + gate_bias[n]) · (A·B + bias[n])), and nothing else may be there.
 struct Gemm {
   const char* op;
   Tensor a;  // [batch…, M, K]
@@ -35,6 +39,8 @@ struct Gemm {
   std::optional<ScalarType> out_dtype = {};
   Names names = {};
   OptTensor aux = {};  // where what the activation is given is kept: as the result, and in its type
+  OptTensor gate = {}, gate_bias = {};
+  OptTensor other_aux = {};  // where what the gate multiplies is kept, beside aux
 
   // Filled in by check.
   Device device{};
@@ -49,6 +55,7 @@ struct Gemm {
 
  private:
   void check_pair();
+  void check_gate() const;
   void drop_empty_pair();
 };
 

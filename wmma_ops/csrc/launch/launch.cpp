@@ -85,8 +85,9 @@ Tensor launched(const Gemm& p, const Way& way, const Plan& plan, Product& produc
     product.launch_all(p.op, way, plan);
     return out;
   }
-  wmma::MappedPairArguments with_maps{{arguments, {}, {}, {}}, {}, {}};
-  wmma::MappedAuxArguments with_aux{};
+  wmma::MappedGatedArguments with_maps{};  // of which kernels take as much as they know
+  wmma::MappedPairArguments of_pairs{};
+  static_cast<wmma::GemmArguments&>(with_maps) = arguments;
   const bool paired = arguments.k2 > 0;
   if (way.device >= 0) {  // else it is recorded, not run
     const wmma::GemmOperand &a = arguments.a, &b = arguments.b, &d = arguments.d;
@@ -99,21 +100,28 @@ Tensor launched(const Gemm& p, const Way& way, const Plan& plan, Product& produc
     map(b, {arguments.n, b.column_stride}, {arguments.k, b.row_stride}, code, lines_b, with_maps.b_map);
     if (paired) {  // whose tiles are as those of the first
       const wmma::GemmOperand &a2 = arguments.a2, &b2 = arguments.b2;
-      map(a2, {arguments.m, a2.row_stride}, {arguments.k2, a2.column_stride}, code, lines_a, with_maps.a2_map);
-      map(b2, {arguments.n, b2.column_stride}, {arguments.k2, b2.row_stride}, code, lines_b, with_maps.b2_map);
+      map(a2, {arguments.m, a2.row_stride}, {arguments.k2, a2.column_stride}, code, lines_a, of_pairs.a2_map);
+      map(b2, {arguments.n, b2.column_stride}, {arguments.k2, b2.row_stride}, code, lines_b, of_pairs.b2_map);
     }
     auto map_result = [&](const wmma::GemmOperand& x, wmma::TileMap& to) {
       map(x, {arguments.m, x.row_stride}, {arguments.n, x.column_stride}, element_code(p.out), lines_d, to);
     };
     if (lines_d > 0) map_result(d, with_maps.d_map);
-    if (lines_d > 0 && p.aux) map_result(arguments.aux, with_aux.aux_map);
+    if (lines_d > 0 && p.aux) map_result(arguments.aux, with_maps.aux_map);
+    if (lines_d > 0 && p.other_aux) map_result(arguments.other_aux, with_maps.other_aux_map);
+    if (p.gate) {
+      const wmma::GemmOperand& gate = arguments.gate;
+      map(gate, {arguments.n, gate.column_stride}, {arguments.k, gate.row_stride}, code, lines_b, with_maps.gate_map);
+    }
   }
-  if (p.aux) {
-    static_cast<wmma::MappedGemmArguments&>(with_aux) = with_maps;
-    execute(p.op, way, plan, &with_aux, sizeof with_aux, product.touched);
+  if (paired) {
+    static_cast<wmma::MappedGemmArguments&>(of_pairs) = with_maps;
+    execute(p.op, way, plan, &of_pairs, sizeof of_pairs, product.touched);
     return out;
   }
-  const size_t bytes = paired ? sizeof(wmma::MappedPairArguments) : sizeof(wmma::MappedGemmArguments);
+  const size_t bytes = p.gate  ? sizeof(wmma::MappedGatedArguments)
+                       : p.aux ? sizeof(wmma::MappedAuxArguments)
+                               : sizeof(wmma::MappedGemmArguments);
   execute(p.op, way, plan, &with_maps, bytes, product.touched);
   return out;
 }
@@ -131,6 +139,15 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   const Gemm copied = with_aligned(p, product, which);
   Product of_copies(copied, out, way.device);
   return launched(copied, way, plan, of_copies, out);
+}
+
+OptTensor gated(const Gemm& p, const Way& way) {
+  if (p.k == 0 || product_of(p.out_sizes) == 0) return std::nullopt;
+  Tensor out = made(p.out_sizes, p.out, p.device);
+  Product product(p, out, way.device);
+  const Plan plan = plan_of(p.op, product.problem, way.remembered);
+  if (plan.launch_count == 0) return std::nullopt;
+  return way.executes ? launched(p, way, plan, product, out) : out;
 }
 
 }  // namespace wmma_ops::launch

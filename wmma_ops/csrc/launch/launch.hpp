@@ -36,6 +36,7 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
 Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into = std::nullopt);
 
 // In one kernel; nothing where the planner prefers a product after the other.
+OptTensor gated(const Gemm& p, const Way& way);
 OptTensor gemm_gemm(const GemmGemm& p, const Way& way);
 
 // As calls/attention.hpp and calls/kv_append.hpp have them.

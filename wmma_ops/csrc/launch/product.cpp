@@ -25,13 +25,16 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
     add(kB2, "b2", *p.b2, p.in_b, View::kMatrix, p.b2->const_data_ptr());
   }
   if (p.aux) add(kAux, "aux", *p.aux, p.out, View::kMatrix, p.aux->mutable_data_ptr());
+  if (p.gate) add(kGate, p.names.gate, *p.gate, p.in_b, View::kMatrix, p.gate->const_data_ptr());
+  add_optional(kGateBias, p.names.gate_bias, p.gate_bias, View::kAlongColumns);
+  if (p.other_aux) add(kOtherAux, "other_aux", *p.other_aux, p.out, View::kMatrix, p.other_aux->mutable_data_ptr());
   int64_t a_activation = p.alpha == 0 ? 0 : p.a_activation;
 
   // Where D's memory runs down its columns, Dᵀ = Bᵀ·Aᵀ is the product that writes along it. A's prologue and the bias
-  // stay with their sides, so a product that has one is left as it is; so is one with a second pair, which no op writes
-  // to such memory.
+  // stay with their sides, so a product that has one is left as it is; so is one with a second pair or a gate, which no
+  // op writes to such memory.
   bool down = v[kD].row == 1 && n > 1 && v[kD].column != 1;
-  if (down && !v[kBias].present && !v[kAScale].present && !v[kA2].present && a_activation == 0) {
+  if (down && !v[kBias].present && !v[kAScale].present && !v[kA2].present && !v[kGate].present && a_activation == 0) {
     is_flipped = true;
     std::swap(v[kA], v[kB]);
     std::swap(v[kRowScale], v[kColScale]);
@@ -42,7 +45,8 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
 
   for (int which = 0; which < kOperands; ++which) {
     v[which].is_read = k > 0 || (which != kA && which != kB && which != kAScale);
-    v[which].has_rows = which != kB && which != kBias && which != kColScale && which != kAScale && which != kB2;
+    v[which].has_rows = which != kB && which != kBias && which != kColScale && which != kAScale && which != kB2 &&
+                        which != kGate && which != kGateBias;
   }
   batch = Batch(p.batch, v, kOperands, wmma::kBatchDims, &m);
   arguments.batch = batch.fill(arguments.batch_sizes);
@@ -65,6 +69,8 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
     a2_way = direction_of(batch, a2, a2.column, a2.row, k2, m, false);
     b2_way = direction_of(batch, b2, b2.row, b2.column, k2, n, true);
   }
+  Direction gate_way{false, b_way.vec};
+  if (p.gate) gate_way = direction_of(batch, v[kGate], v[kGate].row, v[kGate].column, k, n, true);
   auto along_n = [&](Operand which) { return batch.vec_of(v[which], v[which].column, n, v[which].row); };
   border::GemmProblem fields;
   fields.device = device;
@@ -80,11 +86,14 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   fields.a_order = a_way.across;
   fields.b_order = b_way.across;
   fields.a_vec = a_way.vec;
-  fields.b_vec = b_way.vec;
+  fields.b_vec = std::min(b_way.vec, gate_way.vec);
   fields.c_vec = along_n(kC);
-  fields.d_vec = v[kAux].present ? std::min(along_n(kD), along_n(kAux)) : along_n(kD);
+  fields.d_vec = along_n(kD);
+  for (Operand kept : {kAux, kOtherAux}) {
+    if (v[kept].present) fields.d_vec = std::min(fields.d_vec, along_n(kept));
+  }
   fields.multiply_vec = along_n(kMultiply);
-  fields.wide = is_wide(a) || is_wide(b) || is_wide(v[kA2]) || is_wide(v[kB2]);
+  fields.wide = is_wide(a) || is_wide(b) || is_wide(v[kA2]) || is_wide(v[kB2]) || is_wide(v[kGate]);
   fields.a_activation = a_activation;
   fields.activation = p.activation;
   fields.batch_dims = batch.dims - batch.outer_dims();
@@ -99,6 +108,9 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   fields.a2_vec = a2_way.vec;
   fields.b2_vec = b2_way.vec;
   fields.aux = v[kAux].present;
+  fields.gate = v[kGate].present;
+  fields.gate_order = gate_way.across;
+  fields.gate_bias = v[kGateBias].code;
   problem = ProblemKey(fields);
 }
 

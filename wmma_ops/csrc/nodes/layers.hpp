@@ -66,11 +66,13 @@ inline const Rule kAdapted{
     },
 };
 
-// Whether a layer is recorded as one node: otherwise those who look on see its products.
+// Whether a layer may be one: those who look on see its products.
+inline bool is_unseen(const variable_list& tensors) { return !somebody_looks_on() && are_plain(tensors); }
+
+// Whether it is recorded as one node.
 inline bool is_recorded(const variable_list& tensors) {
   const auto requires_grad = [](const Tensor& one) { return one.defined() && one.requires_grad(); };
-  return at::GradMode::is_enabled() && std::any_of(tensors.begin(), tensors.end(), requires_grad) &&
-         !somebody_looks_on() && are_plain(tensors);
+  return at::GradMode::is_enabled() && std::any_of(tensors.begin(), tensors.end(), requires_grad) && is_unseen(tensors);
 }
 
 // The result of `compute(aux)`, which lays what is kept into aux, with its node behind it.
@@ -140,21 +142,26 @@ inline const Rule kGated{
 inline Tensor gated(const Tensor& x, const Tensor& gate, const OptTensor& gate_bias, const Tensor& up,
                     const OptTensor& up_bias, int64_t activation) {
   using Linear = Tensor(const Tensor&, const Tensor&, const OptTensor&, const OptTensor&, int64_t);
+  using Product = Tensor(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, const OptTensor&, int64_t);
+  using WithAux = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const OptTensor&,
+                                                     const OptTensor&, int64_t);
   static const auto linear = operation("wmma::linear").typed<Linear>();
+  static const auto product = operation("wmma::_gated").typed<Product>();
+  static const auto with_aux = operation("wmma::_gated_aux").typed<WithAux>();
   const variable_list tensors{x, gate, gate_bias.value_or(Tensor()), up, up_bias.value_or(Tensor())};
-  if (!is_recorded(tensors)) {
-    const Tensor u = linear.call(x, up, up_bias, {}, 0);
-    return gemm(x, gate.mT(), {.bias = gate_bias, .multiply = u, .activation = activation});
+  if (is_recorded(tensors)) {
+    return recorded(kGated, tensors, {activation}, [&](variable_list& aux) {
+      auto [out, s, u] = with_aux.call(x, up.mT(), gate.mT(), up_bias, gate_bias, activation);
+      aux = {s, u};
+      return out;
+    });
   }
-  return recorded(kGated, tensors, {activation}, [&](variable_list& aux) {
-    using GemmAux = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const OptTensor&, const OptTensor&,
-                                               const OptTensor&, double, double, int64_t);
-    static const auto with_aux = operation("wmma::_gemm_aux").typed<GemmAux>();
-    const Tensor u = linear.call(x, up, up_bias, {}, 0);
-    const auto [out, s] = with_aux.call(x, gate.mT(), {}, gate_bias, u, 1, 1, activation);
-    aux = {s, u};
-    return out;
-  });
+  if (is_unseen(tensors)) {
+    const BelowAutograd guard;
+    return product.call(x, up.mT(), gate.mT(), up_bias, gate_bias, activation);
+  }
+  const Tensor u = linear.call(x, up, up_bias, {}, 0);
+  return gemm(x, gate.mT(), {.bias = gate_bias, .multiply = u, .activation = activation});
 }
 
 }  // namespace wmma_ops

@@ -159,6 +159,32 @@ def _linear_aux(x, weight, bias=None, residual=None, *, activation=0):
     return out, torch.empty_like(aux)
 
 
+def _of_gate(a, b, gate, bias=None, gate_bias=None, *, activation=0):
+    require(a, b, gate)
+    same_device("_gated", a, b=b, gate=gate, bias=bias, gate_bias=gate_bias)
+    out = output_type(a, b, None)
+    _differentiable(a)
+    shape = product_shape(a, b)
+    check(gate.dtype == b.dtype)
+    same_sizes(gate.shape, b.shape)
+    for one in (bias, gate_bias):
+        vector((*shape[:-2], shape[-1]), one)
+    return a.new_empty(shape, dtype=out)
+
+
+@torch.library.register_fake("wmma::_gated")
+@refused_by_library
+def _gated(*given, **options):
+    return _of_gate(*given, **options)
+
+
+@torch.library.register_fake("wmma::_gated_aux")
+@refused_by_library
+def _gated_aux(*given, **options):
+    out = _of_gate(*given, **options)
+    return out, torch.empty_like(out), torch.empty_like(out)
+
+
 def _gradients(g, a, b, s, activation, of_a, of_b, of_s, bias_dtype, multiply=None, of_multiply=False):
     """Those of a product, as many as are asked for, and how they lie."""
     output_type(a, b, None)

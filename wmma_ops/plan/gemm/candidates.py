@@ -9,7 +9,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.ops.types import FP8
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.gemm.config import GemmConfig
+from wmma_ops.plan.gemm.config import GemmConfig, number_of
 from wmma_ops.plan.gemm.loops import LOOPS, loop_of
 from wmma_ops.plan.problem import GemmProblem
 
@@ -52,6 +52,10 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
 
 def _of(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> Iterator[GemmConfig]:
     taking = [loop for loop in LOOPS.values() if loop.takes(problem, target, element, lanes)]
+    if problem.gate:
+        if number_of(problem) == "double" and problem.a != torch.float64:
+            return  # sums are of another type than what the epilogue computes in
+        taking = [loop for loop in taking if loop.pairs and problem.gate_order == problem.b_order]
     beside = frozenset(loop.name for loop in taking)
     for loop in taking:
         yield from loop.candidates(problem, target, element, lanes, beside)
@@ -61,6 +65,9 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
     """The configuration with K whole, and split where there are few tiles and enough of K; and otherwise assigned."""
     loop = loop_of(config)
     yield config
+    if problem.gate:
+        yield from loop.variants(problem, config, target)
+        return
     k_tiles = ceil(config.length(problem) / config.block_k)
     tiles = prod(config.tiles(problem)) * problem.batch
     units = model.CARDS[target.name].units

@@ -32,6 +32,7 @@ class GemmConfig:
     occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
     order: TileOrder  # which tile a block computes, and which next
     askers: int = 0  # waves that ask for tiles and multiply nothing
+    gated: bool = False  # half of block_n are columns of a gate, the same as the others
     parts: int = 1  # that an element in shared memory has: a float32 is the sum of two of bfloat16
 
     def but(self, **changes) -> "GemmConfig":
@@ -54,13 +55,18 @@ class GemmConfig:
         return self.waves + self.askers
 
     @property
+    def columns(self) -> int:
+        """Of the result, in a tile."""
+        return self.block_n // 2 if self.gated else self.block_n
+
+    @property
     def sum_bytes(self) -> int:
         """Of an accumulator."""
         return 8 if self.element == torch.float64 else 4
 
     def tiles(self, problem: GemmProblem) -> tuple[int, int]:
         """How many tiles the result has down and across: as many as blocks that share come together."""
-        return self.order.tiles(ceil(problem.m / self.block_m), ceil(problem.n / self.block_n))
+        return self.order.tiles(ceil(problem.m / self.block_m), ceil(problem.n / self.columns))
 
     def last_round(self, problem: GemmProblem, target: arch.Target) -> int:
         """How many remain when every unit has had as many others."""
@@ -79,7 +85,8 @@ class GemmConfig:
         tile = f"{self.block_m}x{self.block_n}x{self.block_k}"
         waves = f"{self.waves_m}x{self.waves_n}x{self.waves_k} waves"
         loop = f"{self.loop.replace('_', ' ')}, {self.stages} stages"
-        return ", ".join(filter(None, (f"{kind} {tile}", waves, loop, str(self.order))))
+        gated = "gated" if self.gated else ""
+        return ", ".join(filter(None, (f"{kind} {tile}", gated, waves, loop, str(self.order))))
 
 
 def number_of(problem: GemmProblem) -> str:

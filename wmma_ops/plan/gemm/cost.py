@@ -16,7 +16,7 @@ def _moved(problem: GemmProblem, config: GemmConfig, loop: Loop) -> float:
     moved = 0.0
     for edge, share, extent, order, dtype in (
         (config.block_m, config.order.share_a, problem.m, problem.a_order, problem.a),
-        (config.block_n, config.order.share, problem.n, problem.b_order, problem.b),
+        (config.block_n, config.order.share, problem.columns, problem.b_order, problem.b),
     ):
         run, pitch = (config.block_k, problem.k) if order == "k" else (edge, extent)
         aligned = bytes_of(dtype, pitch) % model.LINE_BYTES == 0
@@ -36,9 +36,10 @@ def _stored(problem: GemmProblem, config: GemmConfig, loop: Loop) -> float:
 def _traffic(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop: Loop) -> float:
     """Bytes that memory moves; a matrix that the batch repeats is counted as often."""
     m, n, k = problem.m, problem.n, problem.k + problem.k2
+    of_b = bytes_of(problem.b, k * problem.columns)
     beside = problem.beside_bytes + problem.stored_bytes
     times = loop.times_b_is_read(problem, config, target)
-    return problem.batch * (bytes_of(problem.a, m * k) + times * bytes_of(problem.b, k * n) + m * n * beside)
+    return problem.batch * (bytes_of(problem.a, m * k) + times * of_b + m * n * beside)
 
 
 def bound(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
@@ -76,7 +77,7 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> mo
     """What its blocks do."""
     loop, order = loop_of(config), config.order
     load, steps, matrix, blocks = _dealt(problem, config, target, loop)
-    parts, area, way = order.splits * order.cluster, config.block_m * config.block_n, loop.way(target)
+    parts, area, way = order.splits * order.cluster, config.block_m * config.columns, loop.way(target)
     sum_bytes = config.sum_bytes
     mapped = loop.maps_result(problem, config)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if mapped else (1, 1)

@@ -19,6 +19,7 @@ from wmma_ops.plan.problem import GemmProblem
 class Loop:
     name: ClassVar[str]  # the stem of both files
     tag: ClassVar[str]  # the struct that names it in C++
+    pairs: ClassVar[bool] = False  # whether its tile of B may be of two matrices, a gate's too
     most_columns: ClassVar[int] = 8  # of the result, that a lane finishes together
 
     # ------------------------------------------------------------------------------------------------- what it takes

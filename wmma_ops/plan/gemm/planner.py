@@ -89,6 +89,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "ColScale": CPP[problem.col_scale],
         "AScale": CPP[problem.a_scale],
         "Multiply": CPP[problem.multiply],
+        **({"GateBias": CPP[problem.gate_bias]} if problem.gate else {}),
     }
     numbers = {
         "kAVec": problem.a_vec,
@@ -122,7 +123,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         ),
         *_second_pair(problem),
         *constants("int", numbers),
-        *aliases({"Tiles": config.order.device(problem.batch_dims)}),
+        *aliases({"Tiles": config.order.device(problem.batch_dims, "kBlockN / 2" if config.gated else "kBlockN")}),
         *constants("int", {"kCluster": "Tiles::kCluster"}),
         *constants(
             "bool", {"kWide": problem.wide, "kLanes": config.lanes, "kMappedD": loop.maps_result(problem, config)}
@@ -153,6 +154,8 @@ def _second_pair(problem: GemmProblem) -> list[str]:
 
 
 def plan(problem: GemmProblem, target: arch.Target) -> Plan:
+    if problem.gate and (reason := _apart(problem, target)):
+        return Plan(None, reason, (), 0, GemmNumbers(*[0] * 9))
     config, price = choose(problem, target)
     copied = with_copies(problem, target)
     mapped = (
@@ -166,6 +169,24 @@ def plan(problem: GemmProblem, target: arch.Target) -> Plan:
             found = plan_of(copied.problem, other, target, reason)
             return dataclasses.replace(found, numbers=found.numbers._replace(aligned=copied.which))
     return plan_of(problem, config, target, _reason(problem, config, target, price))
+
+
+def takes_gate(problem: GemmProblem, target: arch.Target) -> bool:
+    """Whether there is a kernel of a gated product."""
+    return any(True for _ in candidates(problem, target))
+
+
+def _apart(problem: GemmProblem, target: arch.Target) -> str:
+    """Why a gated product is left to two, if it is."""
+    if not takes_gate(problem, target):
+        return f"no loop of {target.name} takes both matrices at once: two products"
+    return _costs_more(problem, target)
+
+
+def _costs_more(problem: GemmProblem, target: arch.Target) -> str:
+    price = choose(problem, target)[1]
+    two = sum(choose(one, target)[1] for one in problem.products)
+    return "" if price <= two else f"{price / 1000:.0f} thousand modelled cycles in one kernel, {two / 1000:.0f} in two"
 
 
 def _is_mapped(problem: GemmProblem, config: GemmConfig) -> bool:
@@ -184,7 +205,7 @@ class Copied(NamedTuple):
 
 def with_copies(problem: GemmProblem, target: arch.Target) -> Copied | None:
     """For kernels whose tiles a copy engine brings, which takes aligned rows alone."""
-    if target.family != "sm90" or problem.batch_dims or problem.k2:
+    if target.family != "sm90" or problem.batch_dims or problem.k2 or problem.gate:
         return None
     whole = elements_in(problem.a, 16)
     sides = (("A", "a_vec", problem.m), ("B", "b_vec", problem.n))

@@ -69,8 +69,8 @@ class TileOrder:
         at_once = units // self.neighbours * self.neighbours
         return min(blocks * batch, at_once) if self.persistent else blocks * batch, 1
 
-    def device(self, batch_dims: int) -> str:
-        """The device's type."""
+    def device(self, batch_dims: int, columns: str) -> str:
+        """The device's type, of tiles with so many columns."""
         split = "SplitK" if self.splits > 1 else "SplitLastRound" if self.last > 1 else "WholeK"
         walk = (
             f"BatchAlongX<{batch_dims}, {str(self.persistent).lower()}>"
@@ -83,7 +83,7 @@ class TileOrder:
             f"ClusterK<{self.cluster}>" if self.cluster > 1 else split,
             walk,
         )
-        return f"wmma::TileOrder<{', '.join(f'wmma::{x}' for x in types)}, kBlockM, kBlockN, kBlockK>"
+        return f"wmma::TileOrder<{', '.join(f'wmma::{x}' for x in types)}, kBlockM, {columns}, kBlockK>"
 
     def __str__(self) -> str:
         extras = (

@@ -18,6 +18,7 @@ _EDGES = (16, 32, 64, 128, 256)
 
 
 class TiledLoop(Loop):
+    pairs = True
     stages: tuple[int, ...]
     widths: tuple[int, ...] = _EDGES
     crowds = False  # whether eight waves may share a tile that four could have
@@ -43,14 +44,19 @@ class TiledLoop(Loop):
                 if "warpgroup" in beside and block_m * block_n > _LARGEST_BESIDE_WARPGROUPS:
                     continue
                 # Half of a tile that is all beyond the result's edge is of no use, unless the hardware has no smaller one.
-                if block_m // 2 >= max(problem.m, least_m // 2 + 1) or block_n // 2 >= max(problem.n, least_n // 2 + 1):
+                if block_m // 2 >= max(problem.m, least_m // 2 + 1) or block_n // 2 >= max(
+                    problem.columns, least_n // 2 + 1
+                ):
                     continue
                 for waves_m, waves_n, waves_k in self._wave_grids(block_m, block_n):
+                    if problem.gate and waves_k > 1:
+                        continue  # a wave has whole sums of both
                     wave_m, wave_n = block_m // waves_m, block_n // waves_n
                     for side in (32, 16) if target.family == "cdna" and size < 8 and not lanes else (16,):
                         step = step_of(target, element, lanes, side)
                         sums = wave_m * wave_n // target.wave * (2 if size == 8 else 1)
-                        if wave_m % step.rows or wave_n % step.cols or sums > most_sums:
+                        of_wave = step.cols * (2 if problem.gate else 1)  # whole products, of both matrices
+                        if wave_m % step.rows or wave_n % of_wave or sums > most_sums:
                             continue
                         block_k = max(line // size, step.depth) * waves_k
                         waves = waves_m * waves_n * waves_k
@@ -58,7 +64,7 @@ class TiledLoop(Loop):
                         for stages in self.stages:
                             config = GemmConfig(
                                 self.name, element, lanes, side, block_m, block_n, block_k, waves_m, waves_n, waves_k,
-                                stages, occupancy, TileOrder(8, dies),
+                                stages, occupancy, TileOrder(8, dies), gated=problem.gate,
                             )  # fmt: skip
                             if self.shared_bytes(problem, config, target) <= target.lds_bytes:
                                 yield config
@@ -117,7 +123,7 @@ def slab_bytes(config: GemmConfig, target: arch.Target) -> int:
     """Of a wave, for sums on their way to memory; all of them at once where others add theirs."""
     step = step_of(target, config.element, config.lanes, config.side)
     size = config.sum_bytes
-    across = config.block_n // config.waves_n // step.cols
+    across = config.columns // config.waves_n // step.cols
     most = min(across, min(64, 1024 // step.rows) // step.cols)
     columns = most_part(across, most) * step.cols
     slab = step.rows * (columns + 16 // size) * size

@@ -16,7 +16,7 @@ from wmma_ops.plan.gemm.config import number_of
 from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig
 from wmma_ops.plan.gemm_gemm.loops import LOOPS, loop_of
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
-from wmma_ops.plan.problem import GemmGemmNumbers, GemmGemmProblem
+from wmma_ops.plan.problem import GemmGemmNumbers, GemmGemmProblem, GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, occupancy_constants, order_of, registered
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
@@ -40,7 +40,14 @@ def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) 
 
 def cost_of_products(problem: GemmGemmProblem, target: arch.Target, enough: float) -> float:
     """One after the other; where what they take at least is `enough`, that."""
-    found = [(one, gemm.bounded(one, target)) for one in problem.products()]
+    ways = [problem.products()]
+    if problem.gate and gemm.takes_gate(problem.gated_products()[0], target):
+        ways.append(problem.gated_products())
+    return min(_cost_of(way, target, enough) for way in ways)
+
+
+def _cost_of(products: tuple[GemmProblem, ...], target: arch.Target, enough: float) -> float:
+    found = [(one, gemm.bounded(one, target)) for one in products]
     least = sum(every[0][0] for _, every in found)
     return least if least >= enough else sum(gemm.cheapest(one, target, every)[1] for one, every in found)
 

@@ -32,6 +32,7 @@ _KEPT_BYTES = 3 << 20  # of B, that the next blocks down find in the L2 cache
 class Warpgroup(Loop):
     name = "warpgroup"
     tag = "Warpgroup"
+    pairs = True
 
     # ------------------------------------------------------------------------------------------------- what it takes
 
@@ -50,8 +51,9 @@ class Warpgroup(Loop):
         """Warpgroups one below the other, each with 64 rows of all columns."""
         own = [(block_m, width) for block_m in (64, 128) for width in _even_widths(problem, block_m, target)]
         for block_m, block_n in (*_TILES, *own):
-            beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
-            in_boxes = problem.b_order == "k" or block_n % 64 == 0
+            beyond_n = block_n > 32 and block_n // 2 >= problem.columns
+            beyond = (block_m > 64 and block_m // 2 >= problem.m) or beyond_n
+            in_boxes = problem.b_order == "k" or (block_n % 64 == 0 and not problem.gate)
             if beyond or not in_boxes or not _holds_sums(problem, element, block_m, block_n):
                 continue
             group = _rows_of_a_group(block_m, block_n, target) if problem.m > block_m else 0
@@ -59,11 +61,13 @@ class Warpgroup(Loop):
             for line in (128,) if element in FP8 else (128, 256):
                 config = GemmConfig(
                     self.name, element, False, 16, block_m, block_n, elements_in(element, line), block_m // 16, 1, 1,
-                    _MOST_STAGES, 1, TileOrder(group, along_x=True), askers=_askers(element, block_m, block_n),
+                    _MOST_STAGES, 1, TileOrder(group, along_x=True), gated=problem.gate,
+                    askers=_askers(element, block_m, block_n),
                 )  # fmt: skip
                 # All of the batch stands along x; whole groups of blocks that share are less than four times as many.
                 threads = 4 * prod(config.tiles(problem)) * problem.batch * config.all_waves * target.wave
-                if threads <= MOST_THREADS_X and (not has_own_width(config) or self.maps_result(problem, config)):
+                mapped = not (has_own_width(config) or config.gated) or self.maps_result(problem, config)
+                if threads <= MOST_THREADS_X and mapped:
                     yield from self._filled(problem, config, target)
 
     def _filled(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
@@ -105,14 +109,14 @@ class Warpgroup(Loop):
 
     def maps_result(self, problem: GemmProblem, config: GemmConfig) -> bool:
         """Of 16 bits, as is all that is read for each of its elements."""
-        if config.block_n < 64 or not config.order.has_whole_tiles:
+        if config.columns < 64 or not config.order.has_whole_tiles:
             return False
         operands = ((problem.d, problem.d_vec), (problem.c, problem.c_vec), (problem.multiply, problem.multiply_vec))
         return number_of(problem) == "float" and all(goes_by_boxes(*x) for x in operands)
 
     def mapped_lines(self, problem: GemmProblem, config: GemmConfig) -> tuple[int, int, int]:
         a = mapped_lines(config.block_m, config.block_k, problem.a_order == "k") // config.order.share_a
-        b = mapped_lines(config.block_n, config.block_k, problem.b_order == "k") // config.order.share
+        b = mapped_lines(config.columns, config.block_k, problem.b_order == "k") // config.order.share
         return a, b, 16 if self.maps_result(problem, config) else 0
 
     def source_before(self, config: GemmConfig) -> str:
@@ -134,7 +138,7 @@ class Warpgroup(Loop):
     def times_b_is_read(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
         """For each group of rows that blocks go down, unless they all run at the same time."""
         down, across = config.tiles(problem)
-        if bytes_of(problem.b, problem.n * (problem.k + problem.k2)) > _KEPT_BYTES and config.order.group:
+        if bytes_of(problem.b, problem.columns * (problem.k + problem.k2)) > _KEPT_BYTES and config.order.group:
             times = min(ceil(down / config.order.group), ceil(down * across / model.CARDS[target.name].units))
             if times > 1:
                 return times
@@ -181,7 +185,7 @@ def _holds_sums(problem: GemmProblem, element: torch.dtype, block_m: int, block_
 def _even_widths(problem: GemmProblem, block_m: int, target: arch.Target) -> list[int]:
     """Of tiles that leave few units idle in the last round: as wide as can be, and for a round more; those also that two
     blocks can share. Across K they would start within a line: slower than what they spare."""
-    if problem.multiply is not None or problem.b_order != "k":  # too few registers for the one
+    if problem.multiply is not None or problem.gate or problem.b_order != "k":  # too few registers for the one
         return []
     units, down = model.CARDS[target.name].units, ceil(problem.m / block_m) * problem.batch
     first = ceil(down * ceil(problem.n / 256) / units)
@@ -194,7 +198,7 @@ def _even_widths(problem: GemmProblem, block_m: int, target: arch.Target) -> lis
 
 
 def _sharing(problem: GemmProblem, config: GemmConfig) -> Iterator[GemmConfig]:
-    down, across = ceil(problem.m / config.block_m), ceil(problem.n / config.block_n)
+    down, across = ceil(problem.m / config.block_m), ceil(problem.n / config.columns)
     for share, share_a in ((2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (4, 2), (2, 4)):
         # B's parts are whole eight lines.
         apart = has_own_width(config) and (share_a > 1 or config.block_n % (8 * share))

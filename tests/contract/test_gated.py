@@ -1,0 +1,189 @@
+"""Gated products, act(A·gate + gate_bias)·(A·B + bias): both in one kernel, or one after the other."""
+
+import contextlib
+from functools import partial
+
+import pytest
+import torch
+from near import BOUNDS, check_near
+from planted import Planted, check_is_caught, check_that_each_stands_once
+
+import wmma_ops
+from wmma_ops.hardware import arch
+from wmma_ops.ops import activations
+from wmma_ops.plan.gemm import planner
+
+F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
+SILU = activations.code("test", "activation", "silu")
+# Batch, rows, columns and K: of whole tiles and not, of chunks and not, of one row.
+SIZES = [((), 70, 100, 96), ((), 130, 72, 40), ((), 1, 256, 64), ((3,), 33, 50, 17), ((2,), 64, 64, 128)]
+
+
+def _place(name):
+    return contextlib.nullcontext() if name == "cpu" else wmma_ops.emulate(name)
+
+
+@pytest.fixture
+def in_one_kernel(monkeypatch):
+    """Wherever there is one, however small the product."""
+    monkeypatch.setattr(planner, "_costs_more", lambda *_: "")
+    torch.ops.wmma._forget_plans()
+    yield
+    torch.ops.wmma._forget_plans()
+
+
+def _matrix(k, n, order, dtype):
+    """With its memory along K, across it, or neither."""
+    shape = {"k": (n, k), "n": (k, n), "apart": (k, 2 * n)}[order]
+    made = torch.randn(shape, dtype=F64).to(dtype)
+    return made.mT if order == "k" else made if order == "n" else made[:, ::2]
+
+
+def _operands(dtype, batch=(), m=33, n=50, k=40, orders=("k", "k"), biases=(True, True)):
+    a = (torch.randn(*batch, m, k, dtype=F64) / k**0.5).to(dtype)
+    b, gate = (_matrix(k, n, order, dtype) for order in orders)
+    bias, gate_bias = (torch.randn(n, dtype=F64).to(dtype) if there else None for there in biases)
+    return a, b, gate, bias, gate_bias
+
+
+def _want(activation, a, b, gate, bias, gate_bias):
+    a, b, gate, bias, gate_bias = (x if x is None else x.double() for x in (a, b, gate, bias, gate_bias))
+    s, u = (a @ x + (0 if beside is None else beside) for x, beside in ((gate, gate_bias), (b, bias)))
+    return activations.by_code(activation).forward(s) * u, s, u
+
+
+def _check(operands, place, dtype, *, launches=1, activation=SILU):
+    """Of all that is given: the result alone, and with what was multiplied; twice the same."""
+    alone, kept = (
+        partial(op, *operands, activation=activation) for op in (torch.ops.wmma._gated, torch.ops.wmma._gated_aux)
+    )
+    with _place(place) as emulation:
+        out, again, three = alone(), alone(), kept()
+    if emulation is not None:
+        assert len(emulation.launches) == 3 * launches
+    assert torch.equal(out, again)
+    want = _want(activation, *operands)
+    for one, other in zip((out, *three), (want[0], *want), strict=True):
+        check_near(one, other, dtype)
+
+
+def _has_kernel(dtype, place):
+    """Plain FMA of float64 has no room for both."""
+    return place == "cpu" or dtype != F64 or (arch.target(place).family == "cdna" and place != "gfx908")
+
+
+@pytest.mark.usefixtures("in_one_kernel")
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@pytest.mark.parametrize("place", ["cpu", *arch.EMULATED])
+def test_every_target(place, dtype):
+    for orders, biases in ((("k", "k"), (True, True)), (("n", "n"), (False, True))):
+        operands = _operands(dtype, orders=orders, biases=biases)
+        _check(operands, place, dtype, launches=1 if _has_kernel(dtype, place) else 2)
+
+
+@pytest.mark.usefixtures("in_one_kernel")
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("place", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
+def test_every_size(place, size):
+    for orders in (("k", "k"), ("n", "n"), ("apart", "apart")):
+        _check(_operands(BF16, *size, orders=orders, biases=(True, False)), place, BF16)
+
+
+@pytest.mark.usefixtures("in_one_kernel")
+@pytest.mark.parametrize("activation", activations.BUILTIN, ids=lambda one: one.name)
+def test_every_activation(activation):
+    for place in ("cpu", "gfx1201"):
+        code = activations.code("test", "activation", activation.name)
+        _check(_operands(F16), place, F16, activation=code)
+
+
+@pytest.mark.usefixtures("in_one_kernel")
+def test_matrices_that_lie_otherwise_are_two_products():
+    for orders in (("k", "n"), ("n", "k"), ("apart", "k")):
+        _check(_operands(F16, orders=orders), "gfx942", F16, launches=2)
+
+
+def test_the_cheaper_way_is_taken():
+    """By the clock's model: few rows of many columns stream through gfx942 one after the other."""
+    for m, n, k, launches in ((16, 2048, 512, 2), (512, 512, 32, 1)):
+        with wmma_ops.emulate("gfx942") as emulation:
+            torch.ops.wmma._gated(*_operands(F16, (), m, n, k), activation=SILU)
+        assert len(emulation.launches) == launches
+
+
+def test_nothing_to_sum_up_leaves_the_biases():
+    for place in ("cpu", "gfx942"):
+        operands = _operands(F32, (), 5, 7, 0)
+        with _place(place):
+            out = torch.ops.wmma._gated(*operands, activation=SILU)
+        check_near(out, _want(SILU, *operands)[0], F32)
+        with _place(place):
+            assert torch.ops.wmma._gated(*_operands(F32, (), 0, 7, 3)).shape == (0, 7)
+
+
+def test_two_products_of_which_the_first_is_gated_are_two_launches():
+    """gemm_gemm, where D0 does not stay in registers."""
+    a, gate, b0, _, bias0 = _operands(BF16, (), 64, 512, 64)
+    b1 = _matrix(512, 1024, "k", BF16)
+    with wmma_ops.emulate("gfx942") as emulation:
+        out = wmma_ops.gemm_gemm(a, b0, b1, bias0=bias0, gate=gate, activation="silu")
+    assert len(emulation.launches) == 2
+    check_near(out, _want(SILU, a, gate, b0, None, bias0)[0].bfloat16().double() @ b1.double(), BF16)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_what_does_not_fit_is_refused(device):
+    a, b, gate, bias, gate_bias = (None if x is None else x.to(device) for x in _operands(F32))
+    for op in (torch.ops.wmma._gated, torch.ops.wmma._gated_aux):
+        with pytest.raises(RuntimeError, match=r"gate has shape \[40, 49\]; takes the shape of b, \[40, 50\]"):
+            op(a, b, gate[:, 1:])
+        with pytest.raises(RuntimeError, match="gate is float64; takes float32, as b has"):
+            op(a, b, gate.double())
+        with pytest.raises(RuntimeError, match=r"gate_bias has shape \[49\]"):
+            op(a, b, gate, bias, gate_bias[1:])
+        with pytest.raises(RuntimeError, match="a is int8"):
+            op(a.to(torch.int8), b.to(torch.int8), gate.to(torch.int8))
+
+
+def test_fakes_say_the_same():
+    operands = _operands(BF16, (2, 3))
+    for op in (torch.ops.wmma._gated, torch.ops.wmma._gated_aux):
+        torch.library.opcheck(op, operands, {"activation": SILU}, test_utils=("test_schema", "test_faketensor"))
+
+
+PAIR, STORE, OPERANDS = "tile/loader_pair.hpp", "tile/gated_store.hpp", "gemm/operands.hpp"
+WRONG = (
+    Planted(
+        "the_halves_exchanged",
+        PAIR,
+        "tile + n % 2 * kHalfBytes, step, n / 2",
+        "tile + (n + 1) % 2 * kHalfBytes, step, n / 2",
+    ),
+    Planted("the_gate_twice", OPERANDS, "columns_of<Half>(p, x, batch", "columns_of<Half>(p, p.gate, batch"),
+    Planted("columns_of_another_wave", PAIR, "of_half_(lane, first / 2,", "of_half_(lane, first,"),
+    Planted(
+        "biases_exchanged",
+        STORE,
+        "load<typename Config::Bias>(of_other, p_.bias",
+        "load<typename Config::Bias>(of_other, p_.gate_bias",
+    ),
+    Planted("a_bias_a_column_off", STORE, "Half::C::col(lane_, e);", "Half::C::col(lane_, e) + 1;"),
+    Planted("no_activation", STORE, "activate<Config::kActivation, Sum>(gate.sums[i][j][e])", "gate.sums[i][j][e]"),
+    Planted("kept_where_the_other_is", STORE, "return p.other_aux;", "return p.aux;"),
+    Planted(
+        "half_the_last_part_of_k",
+        PAIR,
+        "other.template fetch<kMasked>(limit);",
+        "other.template fetch<kMasked>(limit / 2);",
+    ),
+)
+
+
+def test_what_is_replaced_stands_there_once(sources):
+    check_that_each_stands_once(sources / "wmma", WRONG)
+
+
+@pytest.mark.usefixtures("in_one_kernel")
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_is_caught(of, sources):
+    check_is_caught(of, sources / "wmma", lambda: _check(_operands(F16, (), 70, 200, 50), "gfx942", F16))
