@@ -1,4 +1,4 @@
-"""Gated products, act(A·gate + gate_bias)·(A·B + bias): both in one kernel, or one after the other."""
+"""Gated products, act(A·B + bias)·(A·gate + gate_bias): both in one kernel, or one after the other."""
 
 import contextlib
 from functools import partial
@@ -15,8 +15,13 @@ from wmma_ops.plan.gemm import planner
 
 F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
 SILU = activations.code("test", "activation", "silu")
+KEPT = torch.ops.wmma._gated_aux
 # Batch, rows, columns and K: of whole tiles and not, of chunks and not, of one row.
 SIZES = [((), 70, 100, 96), ((), 130, 72, 40), ((), 1, 256, 64), ((3,), 33, 50, 17), ((2,), 64, 64, 128)]
+
+
+def _gated(a, b, gate, bias=None, gate_bias=None, *, activation=0):
+    return torch.ops.wmma_raw.gemm(a, b, bias=bias, gate=gate, gate_bias=gate_bias, activation=activation)
 
 
 def _place(name):
@@ -48,15 +53,13 @@ def _operands(dtype, batch=(), m=33, n=50, k=40, orders=("k", "k"), biases=(True
 
 def _want(activation, a, b, gate, bias, gate_bias):
     a, b, gate, bias, gate_bias = (x if x is None else x.double() for x in (a, b, gate, bias, gate_bias))
-    s, u = (a @ x + (0 if beside is None else beside) for x, beside in ((gate, gate_bias), (b, bias)))
+    s, u = (a @ x if beside is None else a @ x + beside for x, beside in ((b, bias), (gate, gate_bias)))
     return activations.by_code(activation).forward(s) * u, s, u
 
 
 def _check(operands, place, dtype, *, launches=1, activation=SILU):
     """Of all that is given: the result alone, and with what was multiplied; twice the same."""
-    alone, kept = (
-        partial(op, *operands, activation=activation) for op in (torch.ops.wmma._gated, torch.ops.wmma._gated_aux)
-    )
+    alone, kept = partial(_gated, *operands, activation=activation), partial(KEPT, *operands, activation=activation)
     with _place(place) as emulation:
         out, again, three = alone(), alone(), kept()
     if emulation is not None:
@@ -107,7 +110,7 @@ def test_the_cheaper_way_is_taken():
     """By the clock's model: few rows of many columns stream through gfx942 one after the other."""
     for m, n, k, launches in ((16, 2048, 512, 2), (512, 512, 32, 1)):
         with wmma_ops.emulate("gfx942") as emulation:
-            torch.ops.wmma._gated(*_operands(F16, (), m, n, k), activation=SILU)
+            _gated(*_operands(F16, (), m, n, k), activation=SILU)
         assert len(emulation.launches) == launches
 
 
@@ -115,40 +118,117 @@ def test_nothing_to_sum_up_leaves_the_biases():
     for place in ("cpu", "gfx942"):
         operands = _operands(F32, (), 5, 7, 0)
         with _place(place):
-            out = torch.ops.wmma._gated(*operands, activation=SILU)
+            out = _gated(*operands, activation=SILU)
         check_near(out, _want(SILU, *operands)[0], F32)
         with _place(place):
-            assert torch.ops.wmma._gated(*_operands(F32, (), 0, 7, 3)).shape == (0, 7)
+            assert _gated(*_operands(F32, (), 0, 7, 3)).shape == (0, 7)
 
 
+@pytest.mark.usefixtures("in_one_kernel")
 def test_two_products_of_which_the_first_is_gated_are_two_launches():
     """gemm_gemm, where D0 does not stay in registers."""
-    a, gate, b0, _, bias0 = _operands(BF16, (), 64, 512, 64)
+    a, b0, gate, bias0, _ = _operands(BF16, (), 64, 512, 64)
     b1 = _matrix(512, 1024, "k", BF16)
     with wmma_ops.emulate("gfx942") as emulation:
         out = wmma_ops.gemm_gemm(a, b0, b1, bias0=bias0, gate=gate, activation="silu")
     assert len(emulation.launches) == 2
-    check_near(out, _want(SILU, a, gate, b0, None, bias0)[0].bfloat16().double() @ b1.double(), BF16)
+    check_near(out, _want(SILU, a, b0, gate, bias0, None)[0].bfloat16().double() @ b1.double(), BF16)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_what_does_not_fit_is_refused(device):
     a, b, gate, bias, gate_bias = (None if x is None else x.to(device) for x in _operands(F32))
-    for op in (torch.ops.wmma._gated, torch.ops.wmma._gated_aux):
+    for op in (_gated, KEPT):
         with pytest.raises(RuntimeError, match=r"gate has shape \[40, 49\]; takes the shape of b, \[40, 50\]"):
             op(a, b, gate[:, 1:])
         with pytest.raises(RuntimeError, match="gate is float64; takes float32, as b has"):
             op(a, b, gate.double())
         with pytest.raises(RuntimeError, match=r"gate_bias has shape \[49\]"):
             op(a, b, gate, bias, gate_bias[1:])
-        with pytest.raises(RuntimeError, match="a is int8"):
-            op(a.to(torch.int8), b.to(torch.int8), gate.to(torch.int8))
+    with pytest.raises(RuntimeError, match="a is int8"):
+        KEPT(a.to(torch.int8), b.to(torch.int8), gate.to(torch.int8))
 
 
 def test_fakes_say_the_same():
     operands = _operands(BF16, (2, 3))
-    for op in (torch.ops.wmma._gated, torch.ops.wmma._gated_aux):
-        torch.library.opcheck(op, operands, {"activation": SILU}, test_utils=("test_schema", "test_faketensor"))
+    options, checks = {"activation": SILU}, {"test_utils": ("test_schema", "test_faketensor")}
+    torch.library.opcheck(KEPT, operands, options, **checks)
+    a, b, gate, bias, gate_bias = operands
+    given = {"bias": bias, "gate": gate, "gate_bias": gate_bias} | options
+    torch.library.opcheck(torch.ops.wmma_raw.gemm, (a, b), given, **checks)
+
+
+def test_what_is_in_the_place_of_a_factor_is_the_only_one():
+    a, b, gate, bias, gate_bias = _operands(F32)
+    for beside, message in (
+        ({"multiply": bias}, "multiply is a tensor; takes None beside gate"),
+        ({"a_scale": a[0]}, "a_scale is there; takes none beside gate"),
+        ({"a_activation": "relu"}, "a_activation is there; takes none beside gate"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            wmma_ops.gemm(a, b, gate=gate, **beside)
+    with pytest.raises(TypeError, match="gate is None; takes a tensor beside gate_bias"):
+        wmma_ops.gemm(a, b, gate_bias=gate_bias)
+
+
+def test_with_more_beside_it_is_two_products():
+    a, b, gate, bias, gate_bias = _operands(F32)
+    for place, launches in (("cpu", 0), ("gfx1201", 2)):
+        for beside, s in (
+            ({"alpha": 0.5}, 0.5 * a @ b),
+            ({"c": bias, "beta": 3.0}, a @ b + 3 * bias),
+            ({"col_scale": bias}, a @ b * bias),
+            ({"a2": a, "b2": gate}, a @ (b + gate)),
+        ):
+            with _place(place) as emulation:
+                out = wmma_ops.gemm(a, b, gate=gate, gate_bias=gate_bias, activation="silu", **beside)
+            want = activations.by_code(SILU).forward(s.double()) * (a.double() @ gate.double() + gate_bias.double())
+            torch.testing.assert_close(out.double(), want, rtol=1e-4, atol=1e-4)
+            assert launches == (0 if emulation is None else len(emulation.launches))
+
+
+@pytest.mark.parametrize("name", ["silu", "relu", "none"])
+def test_gradients(name):
+    a, b, gate, bias, gate_bias = (x.requires_grad_() for x in _operands(F64, (2,), 3, 4, 5))
+
+    def call(a, b, gate, bias, gate_bias):
+        return wmma_ops.gemm(a, b, bias=bias, gate=gate, gate_bias=gate_bias, activation=name, alpha=0.5)
+
+    assert torch.autograd.gradcheck(call, (a, b, gate, bias, gate_bias))
+    assert torch.autograd.gradgradcheck(call, (a, b, gate, bias, gate_bias))
+
+
+def _in_graphs(call, tensors):
+    """The result, its gradients, and the names of our ops in the graph and in its backward."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    names = []
+
+    def compiler(module, _):
+        names.append([str(node.target).split(".")[1] for node in module.graph.nodes if "wmma" in str(node.target)])
+        return make_boxed_func(module.forward)
+
+    torch._dynamo.reset()
+    out = torch.compile(call, backend=aot_autograd(fw_compiler=compiler, bw_compiler=compiler))(*tensors)
+    return out, torch.autograd.grad(out, tensors, torch.cos(out.detach())), names
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_a_compiled_graph_keeps_both_factors(dtype):
+    tensors = tuple(x.detach().requires_grad_() for x in _operands(dtype, (2,)))
+    in_wide = tuple(x.detach().double().requires_grad_() for x in tensors)
+
+    def call(a, b, gate, bias, gate_bias):
+        return wmma_ops.gemm(a, b, bias=bias, gate=gate, gate_bias=gate_bias, activation="silu")
+
+    out, found, names = _in_graphs(call, tensors)
+    a, b, gate, bias, gate_bias = in_wide
+    want = torch.nn.functional.silu(a @ b + bias) * (a @ gate + gate_bias)
+    check_near(out.detach(), want.detach(), dtype)
+    for one, other in zip(found, torch.autograd.grad(want, in_wide, torch.cos(out.detach().double())), strict=True):
+        check_near(one, other, dtype)
+    assert names == [["_gated_aux"], ["_gemm_backward", "gemm", "_gemm_backward", "_gemm_backward"]]
 
 
 PAIR, STORE, OPERANDS = "tile/loader_pair.hpp", "tile/gated_store.hpp", "gemm/operands.hpp"
@@ -159,22 +239,22 @@ WRONG = (
         "tile + n % 2 * kHalfBytes, step, n / 2",
         "tile + (n + 1) % 2 * kHalfBytes, step, n / 2",
     ),
-    Planted("the_gate_twice", OPERANDS, "columns_of<Half>(p, x, batch", "columns_of<Half>(p, p.gate, batch"),
+    Planted("b_twice", OPERANDS, "columns_of<Half>(p, p.gate, batch", "columns_of<Half>(p, x, batch"),
     Planted("columns_of_another_wave", PAIR, "of_half_(lane, first / 2,", "of_half_(lane, first,"),
     Planted(
         "biases_exchanged",
         STORE,
-        "load<typename Config::Bias>(of_other, p_.bias",
-        "load<typename Config::Bias>(of_other, p_.gate_bias",
+        "load<GateBias>(of_u, p_.gate_bias",
+        "load<GateBias>(of_u, p_.bias",
     ),
     Planted("a_bias_a_column_off", STORE, "Half::C::col(lane_, e);", "Half::C::col(lane_, e) + 1;"),
-    Planted("no_activation", STORE, "activate<Config::kActivation, Sum>(gate.sums[i][j][e])", "gate.sums[i][j][e]"),
-    Planted("kept_where_the_other_is", STORE, "return p.other_aux;", "return p.aux;"),
+    Planted("no_activation", STORE, "activate<Config::kActivation, Sum>(s.sums[i][j][e])", "s.sums[i][j][e]"),
+    Planted("kept_where_the_other_is", STORE, "return p.gate_aux;", "return p.aux;"),
     Planted(
         "half_the_last_part_of_k",
         PAIR,
-        "other.template fetch<kMasked>(limit);",
-        "other.template fetch<kMasked>(limit / 2);",
+        "of_gate.template fetch<kMasked>(limit);",
+        "of_gate.template fetch<kMasked>(limit / 2);",
     ),
 )
 

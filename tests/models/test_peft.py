@@ -47,7 +47,7 @@ def _ops(model, x):
     [
         (("last",), {"gemm_gemm": 1, "gemm": 2}),
         (("gate_proj",), {"gemm": 2, "linear": 3}),
-        (("down_proj",), {"gemm": 1 + 2, "linear": 2}),
+        (("down_proj",), {"gemm": 1 + 2, "linear": 1}),
         (ALL, {"gemm": 8}),
     ],
     ids="+".join,

@@ -8,6 +8,7 @@ import torch
 from wmma_ops.ops import activations
 
 OPERANDS = ("a", "b", "c", "d", "bias", "row_scale", "col_scale", "a_scale", "multiply", "a2", "b2")
+GATE = ("aux", "gate", "gate_bias", "gate_aux")
 BATCH_DIMS = 4
 
 
@@ -32,7 +33,7 @@ class Arguments(ctypes.Structure):
         ("split_stride", ctypes.c_int64),
         ("k_split", ctypes.c_int64),
         *((name, ctypes.c_uint32) for name in ("splits", "tiles_m", "tiles_n", "whole")),
-        ("aux", Operand),
+        *((name, Operand) for name in GATE),
     )
 
 
@@ -67,8 +68,15 @@ def memory(data: bytes, element_size: int) -> dict[str, torch.Tensor]:
         sizes = {"a": (g.m, two.k), "b1": (g.k, g.n), **dict.fromkeys(("b0", "gate", "bias0"), (two.k, g.k))}
     else:
         g = decode(data)
-        found = {name: getattr(g, name) for name in (*OPERANDS, "aux")}
-        sizes = {"a": (g.m, g.k), "a_scale": (g.m, g.k), "b": (g.k, g.n), "a2": (g.m, g.k2), "b2": (g.k2, g.n)}
+        found = {name: getattr(g, name) for name in (*OPERANDS, *GATE)}
+        sizes = {
+            "a": (g.m, g.k),
+            "a_scale": (g.m, g.k),
+            "b": (g.k, g.n),
+            "gate": (g.k, g.n),
+            "a2": (g.m, g.k2),
+            "b2": (g.k2, g.n),
+        }
     covered = {}
     for name, x in found.items():
         rows, columns = sizes.get(name, (g.m, g.n))
@@ -99,7 +107,7 @@ def compute(data: bytes, problem) -> None:
     assert g.batch == torch.Size(g.batch_sizes).numel()
 
     def read(name, rows, columns, index):
-        dtype, operand = getattr(problem, name[0] if name in ("a2", "b2") else name), getattr(g, name)
+        dtype, operand = getattr(problem, {"a2": "a", "b2": "b", "gate": "b"}.get(name, name)), getattr(g, name)
         if dtype is None:
             assert operand.data == 0
             return None
@@ -123,11 +131,18 @@ def compute(data: bytes, problem) -> None:
         for name, factor in (("c", g.beta), ("bias", 1)):
             if (addend := read(name, g.m, g.n, index)) is not None:
                 x = x + factor * addend.double()
-        if problem.aux:
-            strides = g.aux.row_stride, g.aux.column_stride
-            offset = sum(i * stride for i, stride in zip(index, g.aux.batch_strides, strict=True))
-            _memory(g.aux, problem.d, (g.m, g.n), strides, offset).copy_(x)
+        factor = None
+        if problem.gate:
+            factor = read("a", g.m, g.k, index).double() @ read("gate", g.k, g.n, index).double()
+            if (beside := read("gate_bias", g.m, g.n, index)) is not None:
+                factor = factor + beside.double()
+        for name, kept in (("aux", x), ("gate_aux", factor)) if problem.aux else ():
+            if kept is not None:
+                into = getattr(g, name)
+                offset = sum(i * stride for i, stride in zip(index, into.batch_strides, strict=True))
+                _memory(into, problem.d, (g.m, g.n), (into.row_stride, into.column_stride), offset).copy_(kept)
         x = activations.by_code(problem.activation).forward(x)
+        x = x if factor is None else x * factor
         if (factor := read("multiply", g.m, g.n, index)) is not None:
             x = x * factor.double()
         read("d", g.m, g.n, index).copy_(x)

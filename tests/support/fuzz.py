@@ -192,6 +192,9 @@ def _gemm(d: Draw) -> Fitting:
     found |= _beside(d, beside | {"multiply": d.smaller((*batch, m, n))})
     if d.often(0.25):
         found |= {"a2": (m, k2), "b2": (k2, n)}
+    if d.often(0.25):
+        found |= {"b": (k, n), "gate": (k, n)} | _beside(d, {"gate_bias": (n,)})
+        found = {name: x for name, x in found.items() if name not in ("multiply", "a_scale")}
     return found if "c" in found else found | {"beta": 1.0}
 
 
@@ -366,7 +369,6 @@ FITTING: dict[str, Callable[[Draw], Fitting]] = {
     "scaled_attention": _scaled_attention,
     "varlen_attention": _varlen,
     "kv_append": _kv_append,
-    "_gated": _gated,
     "_gated_aux": _gated,
     "_gemm_aux": _gemm_aux,
     "_linear_aux": _linear,

@@ -329,6 +329,37 @@ def test_the_copy_engine_is_told_where_what_activations_are_given_is_kept(librar
     assert list(data[arguments.with_maps(0) :: 128]) == [1, 2, 3, 4]  # the maps, in their order
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_copy_engine_is_told_of_a_gate(library, device, monkeypatch, kept):
+    def choose(problem, target):
+        return next(x for x in gemm.ranked(problem, target) if loop_of(x).mapped_lines(problem, x)[2]), 0.0
+
+    x, weight, gate = (
+        torch.randn(200, 136).bfloat16(),
+        torch.randn(264, 136).bfloat16(),
+        torch.randn(264, 136).bfloat16(),
+    )
+    monkeypatch.setattr(gemm, "choose", choose)
+    monkeypatch.setattr(gemm, "_costs_more", lambda *_: "")
+    device.kernel = lambda code, name: SimpleNamespace(
+        name=name, explicit=[SimpleNamespace(size=arguments.with_maps(6))]
+    )
+    device.memory = None
+    with driver.use("cuda", str(library), "sm_90a"):
+        if kept:
+            results = torch.ops.wmma._gated_aux(x, weight.mT, gate.mT, activation=4)
+        else:
+            results = (wmma_ops.gemm(x, weight.mT, gate=gate.mT, activation="silu"),)
+    of_a, of_b, *others = _matrices(device.library.mapped().decode())
+    assert [one.data for one in (of_a, of_b)] == [x.data_ptr(), weight.data_ptr()]
+    assert {one.data for one in others} == {one.data_ptr() for one in (*results, gate)}
+    of_gate = next(one for one in others if one.data == gate.data_ptr())
+    assert (of_gate.box, of_gate.strides) == (of_b.box, of_b.strides)
+    ((*_, data),) = device.launches
+    maps = list(data[arguments.with_maps(0) :: 128])  # in their order: A, B, D, what is kept, the gate, what that gives
+    assert maps == ([1, 2, 3, 4, 6, 5] if kept else [1, 2, 3, 0, 4, 0])
+
+
 def _planned(a, b0, b1, gate):
     target = arch.target("sm_90a")
     problem, *_ = launching.problems(lambda: wmma_ops.gemm_gemm(a, b0, b1, gate=gate, activation="relu"), target)

@@ -111,8 +111,8 @@ def test_two_products_that_are_no_single_kernel_are_steps(planner):
     plan = explain("gemm_gemm", a, a, a, gate=a)
     asked, *steps = plan.steps
     assert asked.launches == ()
-    assert [list(s.launches[0].tensors)[:2] for s in steps] == [["a", "gate"], ["a", "b0"], ["d0", "b1"]]
-    assert steps[1].problem.multiply == torch.float32
+    assert [list(s.launches[0].tensors) for s in steps] == [["a", "b0", "out", "gate"], ["d0", "b1", "out"]]
+    assert [s.problem.gate for s in steps] == [True, False]
 
 
 def test_two_products_in_one_kernel_are_one_step(planner):

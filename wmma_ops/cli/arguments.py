@@ -56,7 +56,7 @@ TAKES = {
     "activation": ("gemm", "linear", "gemm_gemm"),
     "residual": ("gemm", "linear", "gemm_gemm"),
     "multiply": ("gemm",),
-    "gate": ("gemm_gemm",),
+    "gate": ("gemm", "gemm_gemm"),
     "causal": ("attention", "scaled_attention"),
     "window": ("attention",),
     "softcap": ("attention",),
@@ -92,7 +92,9 @@ def add_sizes(parser) -> None:
     products = parser.add_argument_group("sizes of products: A is M×K, B is K×N; gemm_gemm goes from K over H to N")
     for name, what in (("m", "4096"), ("k", "4096"), ("n", "4096"), ("h", "256")):
         products.add_argument(f"--{name}", type=size, metavar="SIZE", help=f"{what} by default")
-    products.add_argument("--gate", action="store_true", help="multiply what is between by A times a gate (gemm_gemm)")
+    products.add_argument(
+        "--gate", action="store_true", help="multiply by A times a gate; of gemm_gemm what is between"
+    )
     attention = parser.add_argument_group("sizes of attention")
     attention.add_argument("--heads", type=size, metavar="COUNT", help="of the queries; 16 by default")
     attention.add_argument("--kv-heads", type=size, metavar="COUNT", help="of keys and values; as many by default")

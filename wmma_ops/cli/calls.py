@@ -65,6 +65,7 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
     keywords |= {"bias": tensor(n, of=beside)} if options.bias else {}
     keywords |= {"c": tensor(*batch, m, n, of=beside)} if options.residual else {}
     keywords |= {"multiply": tensor(*batch, m, n, of=beside)} if options.multiply else {}
+    keywords |= {"gate": tensor(*batch, k, n, columns=options.b_columns)} if getattr(options, "gate", False) else {}
     return (a, b), keywords
 
 

@@ -126,7 +126,8 @@ _PRODUCTS = {
     "addmm_": {"input": "result", "a": "a", "b": "b"},
     "baddbmm": {"input": "result", "a": "a", "b": "b"},
     "gemm": {"a": "a", "b": "b", "c": "result", "bias": "columns"}
-    | {"row_scale": "rows", "col_scale": "columns", "a_scale": "sum", "multiply": "result", "a2": "a", "b2": "b"},
+    | {"row_scale": "rows", "col_scale": "columns", "a_scale": "sum", "multiply": "result", "a2": "a", "b2": "b"}
+    | {"gate": "b", "gate_bias": "columns"},
     "linear": {"x": "a", "weight": "weight", "bias": "columns", "residual": "result"},
     "scaled_mm": {"a": "a", "b": "b", "scale_a": "rows", "scale_b": "columns", "bias": "columns"},
 }
@@ -162,7 +163,8 @@ def _product(op: str, t: Operands, scalars: dict) -> list[Offer]:
 
     default = t["input"].dtype if in_place else torch.bfloat16 if op == "scaled_mm" else None
     # A multiplier may be infinite, and infinity times a part of the sum that is 0 is not a part of the result.
-    adds_up = t.get("multiply") is None and _adds_up(op, a, scalars, default) and _both_divide(a, t.get("a2"))
+    is_factor = t.get("multiply") is not None or t.get("gate") is not None
+    adds_up = not is_factor and _adds_up(op, a, scalars, default) and _both_divide(a, t.get("a2"))
     divided = (*batch, "rows", "columns", *(("sum",) if adds_up else ()))
     if in_place:
         return _in_place(inputs, divided)

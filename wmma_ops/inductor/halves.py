@@ -1,5 +1,4 @@
-"""A gate from the halves of one linear layer's result (GEGLU, SwiGLU) as two products: one half of the weight gives what the
-other's result is multiplied by, after its activation."""
+"""A gate from the halves of one linear layer's result (GEGLU, SwiGLU): one half of the weight is the gate of the other."""
 
 import operator
 from collections.abc import Iterator
@@ -18,9 +17,13 @@ def rewrites(product: Fused) -> Iterator[Rewrite]:
         return
     act = found[-2]
     activated = act.args[0].args[1]
-    operands = [{"bias": Half(product.bias, i)} if product.bias is not None else {} for i in (0, 1)]
+    of_halves = (("b", "bias", activated), ("gate", "gate_bias", 1 - activated))
+    operands: dict[str, Node | Transposed | Half] = {
+        weight: Transposed(Half(product.b, i)) for weight, _, i in of_halves
+    }
+    if product.bias is not None:
+        operands |= {bias: Half(product.bias, i) for _, bias, i in of_halves}
     name = nodes.activation(act)
-    factor = {"x": product.a, "weight": Half(product.b, 1 - activated), **operands[1 - activated]}
     covered = (*product.nodes, *found)
     bias = {"bias": product.bias} if product.bias is not None else {}
     whole = Rewrite("", "linear", product.nodes, {"x": product.a, "weight": product.b, **bias})
@@ -28,12 +31,7 @@ def rewrites(product: Fused) -> Iterator[Rewrite]:
         f"{' + '.join(product.steps)}, a half of it + {name} + multiply",
         "gemm",
         covered,
-        {
-            "a": product.a,
-            "b": Transposed(Half(product.b, activated)),
-            **operands[activated],
-            "multiply": Rewrite("a half", "linear", covered, factor),
-        },
+        {"a": product.a, **operands},
         given(activation=activations.code("gemm", "activation", name)),
         has_epilogue=True,
         whole=whole,

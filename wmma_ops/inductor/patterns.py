@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from torch.fx import Node
 
-from wmma_ops.inductor import attention, halves, nodes, sums
+from wmma_ops.inductor import attention, gates, halves, nodes, sums
 from wmma_ops.inductor.found import Found, Fused, Rewrite, Transposed, given, refused, vanishes
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.ops import activations
@@ -37,9 +37,11 @@ def find(order: Order) -> list[Found]:
         elif nodes.is_unread(node):
             found.append(Found(node, reason="no pattern looks into it"))
     for node, chain in chains.items():
-        pairs = (pair for fused in chain for both in (sums.rewrites, _pairs) for pair in both(fused, ends))
-        gates = (gate for fused in chain for gate in halves.rewrites(fused))
-        rewrites = (*pairs, *gates, *map(_single, chain))
+        pairs = (
+            pair for fused in chain for both in (sums.rewrites, gates.rewrites, _pairs) for pair in both(fused, ends)
+        )
+        cut = (gate for fused in chain for gate in halves.rewrites(fused))
+        rewrites = (*pairs, *cut, *map(_single, chain))
         found.append(Found(node, tuple(sorted(rewrites, key=lambda rewrite: -len(rewrite.nodes)))))
     return sorted(found, key=lambda one: order.places[one.start].index)
 

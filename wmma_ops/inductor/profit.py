@@ -16,7 +16,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.inductor import nodes
 from wmma_ops.inductor.found import Rewrite, operand_value
 from wmma_ops.inductor.nodes import Order, value
-from wmma_ops.ops.kept import GEMM_WITH_AUX, LINEAR_WITH_AUX
+from wmma_ops.ops.kept import GATED_WITH_AUX, GEMM_WITH_AUX, LINEAR_WITH_AUX
 from wmma_ops.ops.library import overload
 from wmma_ops.plan import model
 from wmma_ops.plan.attention.loops import warpgroup
@@ -212,7 +212,7 @@ def cost_of_all(
 @functools.lru_cache(maxsize=1024)
 def _cycles(problem: GemmProblem, target: arch.Target) -> float:
     """Of our product. A model has the same one in every layer."""
-    return gemm.choose(problem, target)[1]
+    return gemm.price(problem, target)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -224,7 +224,8 @@ def _cycles_of_two(problem: GemmGemmProblem, target: arch.Target) -> float | Non
 
 def _of_library(problem: GemmProblem, target: arch.Target) -> float:
     """Cycles of the library's plain products."""
-    return sum(_library(one, target) * _cycles(one, target) for one in map(_plain, problem.pairs))
+    products = problem.products if problem.gate else problem.pairs
+    return sum(_library(one, target) * _cycles(one, target) for one in map(_plain, products))
 
 
 def _library(problem: GemmProblem, target: arch.Target) -> float:
@@ -239,7 +240,7 @@ def _library(problem: GemmProblem, target: arch.Target) -> float:
 
 def _plain(problem: GemmProblem) -> GemmProblem:
     """The same without what torch's library leaves to another kernel."""
-    return dataclasses.replace(problem, activation=0, c=None, c_vec=1, multiply=None, multiply_vec=1)
+    return dataclasses.replace(problem, d=problem.a, activation=0, c=None, c_vec=1, multiply=None, multiply_vec=1)
 
 
 def _cost_of_two(problem: GemmGemmProblem, target: arch.Target, spares: Spared, gradient: Gradient) -> Cost | None:
@@ -275,7 +276,7 @@ def _elementwise(problem: GemmProblem, target: arch.Target, spares: Spared) -> f
     if spares is Spared.WRITE:
         return elements * problem.d.itemsize / memory
     beside = problem.beside_bytes
-    if problem.k2:  # the other product
+    if problem.k2 or problem.gate:  # the other product
         beside += problem.d.itemsize
     return model.LAUNCH + elements * (2 * problem.d.itemsize + beside) / memory
 
@@ -283,18 +284,20 @@ def _elementwise(problem: GemmProblem, target: arch.Target, spares: Spared) -> f
 def _gradient(rewrite: Rewrite) -> Gradient:
     if not value(rewrite.anchor).requires_grad:
         return Gradient.NONE
-    twin = {"gemm": GEMM_WITH_AUX, "linear": LINEAR_WITH_AUX}.get(rewrite.op)
+    twins = {"gemm": (GEMM_WITH_AUX, GATED_WITH_AUX), "linear": (LINEAR_WITH_AUX,)}.get(rewrite.op, ())
     tensors = {name: operand_value(x) for name, x in rewrite.tensors.items()}
-    return Gradient.KEPT if twin and twin.fits(tensors, {"activation": 0} | rewrite.scalars) else Gradient.AGAIN
+    scalars = {"activation": 0} | rewrite.scalars
+    return Gradient.KEPT if any(twin.fits(tensors, scalars) for twin in twins) else Gradient.AGAIN
 
 
 def _for_gradient(problem: GemmProblem, library: float, target: arch.Target, gradient: Gradient) -> float:
     """Cycles of a result more, of what the activation is given, or of the product again."""
-    if gradient is Gradient.NONE or (problem.activation in (0, 1) and problem.multiply is None):
+    multiplied = problem.multiply is not None or problem.gate
+    if gradient is Gradient.NONE or (problem.activation in (0, 1) and not multiplied):
         return 0.0
     if gradient is Gradient.AGAIN:
         return library
-    return problem.batch * problem.m * problem.n * problem.d.itemsize / model.CARDS[target.name].memory
+    return problem.batch * problem.m * problem.columns * problem.d.itemsize / model.CARDS[target.name].memory
 
 
 def _has_mask(node: Node) -> bool:

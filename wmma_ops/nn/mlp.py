@@ -9,6 +9,7 @@ from wmma_ops.nn.activation import apply, is_nested, is_plain, records_gradient
 from wmma_ops.nn.linear import Affine, Linear, for_one_node, linear, low_rank, product
 from wmma_ops.ops import activations, nodes
 from wmma_ops.ops import functions as ops
+from wmma_ops.ops.select import is_compiling
 
 Tensor = torch.Tensor
 
@@ -37,8 +38,12 @@ def gated(x: Tensor, gate: Gate, *, recompute: bool = False) -> Tensor:
     otherwise, that is apart."""
     if not recompute and (tensors := _of_one_node(x, gate)):
         return nodes.layer("gated")(*tensors, activation=activations.code("nn", "activation", gate.activation))
-    if recompute or not records_gradient(x, *gate.tensors()):
-        first, factor = gate.layers()
+    alone = recompute or not records_gradient(x, *gate.tensors())
+    kept = is_compiling() and gate.up is not None and activations.is_builtin(gate.activation)
+    first, factor = gate.layers()
+    if (alone or kept) and first.adapter is factor.adapter is None:
+        return _at_once(x, first, factor, gate.activation)
+    if alone:
         # The halves of one layer share what its adapter multiplies first.
         low = low_rank(x, first.adapter) if gate.up is None and first.adapter is not None else None
         return product(x, first, gate.activation, multiply=product(x, factor, low=low), low=low)
@@ -46,6 +51,13 @@ def gated(x: Tensor, gate: Gate, *, recompute: bool = False) -> Tensor:
         return apply(gate.activation, product(x, gate.gate)) * product(x, gate.up)
     halves = product(x, gate.gate).chunk(2, -1)
     return apply(gate.activation, halves[gate.activated]) * halves[1 - gate.activated]
+
+
+def _at_once(x: Tensor, first: Affine, factor: Affine, activation: str) -> Tensor:
+    if x.dim() == 1:
+        return _at_once(x.unsqueeze(0), first, factor, activation).squeeze(0)
+    biases = {"bias": first.bias, "gate_bias": factor.bias}
+    return ops.gemm(x, first.weight.mT, gate=factor.weight.mT, activation=activation, **biases)
 
 
 def _of_one_node(x: Tensor, gate: Gate) -> tuple[Tensor | None, ...]:

@@ -17,7 +17,7 @@ OPERANDS = {
     "matmul": (0, 1),
     "addmm": (1, 2),
     "baddbmm": (1, 2),
-    "gemm": (0, 1, 8, 9),
+    "gemm": (0, 1, 8, 9, 10),
     "linear": (0, 1),
     "gemm_gemm": (0, 1, 2, 6),
     "attention": (0, 1, 2),

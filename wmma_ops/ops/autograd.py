@@ -16,7 +16,7 @@ from wmma_ops.ops import activations, fakes, nodes, score_functions
 from wmma_ops.ops.attention_call import AttentionCall, tensors_of
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
 from wmma_ops.ops.errors import tagged
-from wmma_ops.ops.kept import GEMM_WITH_AUX, LINEAR_WITH_AUX, Shape, added_gradient, once, reduced
+from wmma_ops.ops.kept import GATED_WITH_AUX, GEMM_WITH_AUX, LINEAR_WITH_AUX, Shape, added_gradient, once, reduced
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.ops.score_terms import scored, terms_of
 from wmma_ops.ops.select import makes_graph, select
@@ -186,7 +186,21 @@ def _addmm_gradients(grads, t, needs, outs, **scalars):
 
 
 def _gemm_gradients(grads, t, needs, outs, **scalars):
+    if t.get("gate") is not None:
+        return _gradients_of_gate(grads[0], t, needs, **scalars)
     return gemm_gradients(grads[0], t, needs, outs[0], **scalars)
+
+
+def _gradients_of_gate(g, t, needs, **scalars):
+    second = {"a": t["a"], "b": t["gate"], "bias": t["gate_bias"]}
+    of_second = {"a": needs["a"], "b": needs["gate"], "bias": needs["gate_bias"]}
+    first = t | {"multiply": _gemm(**second)}
+    wanted = needs | {"multiply": any(of_second.values())}
+    found = gemm_gradients(g, first, wanted, None, **scalars)
+    beside = gemm_gradients(found.pop("multiply"), second, of_second, None) if wanted["multiply"] else {}
+    if needs["a"]:
+        found["a"] = found["a"] + beside["a"]
+    return found | {"gate": beside.get("b"), "gate_bias": beside.get("bias")}
 
 
 def _linear_gradients(grads, t, needs, outs, *, activation=0):
@@ -232,20 +246,13 @@ def _adapted_gradients(grads, t, needs, outs, *, factor):
 
 
 def _gated_gradients(grads, t, needs, outs, *, activation):
-    x = t["x"]
-    second = {"a": x, "b": t["up"].mT, "bias": t["up_bias"]}
-    of_u = {"a": needs["x"], "b": needs["up"], "bias": needs["up_bias"]}
-    first = {"a": x, "b": t["gate"].mT, "bias": t["gate_bias"], "multiply": _gemm(**second)}
-    wanted = {"a": needs["x"], "b": needs["gate"], "bias": needs["gate_bias"], "multiply": any(of_u.values())}
-    found = gemm_gradients(grads[0], first, wanted, None, activation=activation)
-    beside = gemm_gradients(found["multiply"], second, of_u, None) if wanted["multiply"] else {}
-    weights = {"gate": found.get("b"), "up": beside.get("b")}
-    return {
-        "x": found["a"] + beside["a"] if needs["x"] else None,
-        "gate_bias": found.get("bias"),
-        "up_bias": beside.get("bias"),
-        **{name: g if g is None else g.mT for name, g in weights.items()},
-    }
+    names = {"a": "x", "b": "gate", "bias": "gate_bias", "gate": "up", "gate_bias": "up_bias"}
+    given = {ours: t[theirs] for ours, theirs in names.items()} | {"b": t["gate"].mT, "gate": t["up"].mT}
+    wanted = {ours: needs[theirs] for ours, theirs in names.items()}
+    found = _gradients_of_gate(grads[0], given, wanted, activation=activation)
+    for weight in ("b", "gate"):
+        found[weight] = None if found.get(weight) is None else found[weight].mT
+    return {theirs: found.get(ours) for ours, theirs in names.items()}
 
 
 # D1 = alpha1·D0·B1 + beta1·C + bias1 with D0 = act(alpha0·A·B0 + bias0)·(A·gate)
@@ -274,7 +281,7 @@ def _gemm_gemm_gradients(grads, t, needs, outs, *, alpha0=1.0, alpha1=1.0, beta1
     if not inner_needed:
         return found
     if keeps:
-        found_0 = GEMM_WITH_AUX.gradients(found_1["a"], first, s, wanted | {"c": False}, scalars)
+        found_0 = GEMM_WITH_AUX.gradients(found_1["a"], first, (s,), wanted | {"c": False}, scalars)
     else:
         found_0 = gemm_gradients(found_1["a"], first, wanted, d0, alpha=alpha0, activation=activation)
     found |= {"a": found_0.get("a"), "b0": found_0.get("b"), "bias0": found_0.get("bias")}
@@ -466,7 +473,7 @@ def _products(operand):
 
 
 def _register(
-    op, gradients, *, only_added=lambda scalars, tensors: (), keeps_outputs=lambda scalars: False, with_aux=None
+    op, gradients, *, only_added=lambda scalars, tensors: (), keeps_outputs=lambda scalars: False, with_aux=()
 ):
     """Registers `gradients(grads, tensors, needs, outputs, **scalars)`, which answers with gradients by argument name.
 
@@ -502,7 +509,7 @@ def _register(
 
     title = f"Wmma{op.title().replace('_', '')}"
     record = torch_internals.recorder(title, call, instead, remember, backward)
-    record_with_aux = None if with_aux is None else with_aux.recorder(title, instead, gradients)
+    twins = [(twin, twin.recorder(title, instead, gradients)) for twin in with_aux]
 
     def kernel(keyset, *inputs, **scalars):
         _refuse_dual(op, names, inputs)
@@ -512,10 +519,11 @@ def _register(
         if derives and (what := without_gradient(tensors := dict(zip(names, inputs, strict=False)))):
             raise _not_differentiable(op, what, tensors)
         if derives and gradients is not None and inputs[place].dtype in DIFFERENTIABLE:
-            if with_aux is not None and makes_graph():
+            if twins and makes_graph():
                 tensors, options = dict(zip(names, inputs, strict=False)), defaults | scalars
-                if with_aux.takes(tensors, options):
-                    return record_with_aux(keyset, *with_aux.call(tensors, options))[0]
+                for twin, record_with_aux in twins:
+                    if twin.takes(tensors, options):
+                        return record_with_aux(keyset, *twin.call(tensors, options))[0]
             return record(keyset, scalars, inputs)
         output = below_autograd(call, instead, keyset, *inputs, **scalars)
         if derives:
@@ -531,7 +539,7 @@ def _is_relu(scalars):
 
 def _addends(scalars, tensors):
     """C, bias and residual, where no activation needs its argument recomputed."""
-    if scalars["activation"] not in (0, 1) or tensors.get("multiply") is not None:
+    if scalars["activation"] not in (0, 1) or tensors.get("multiply") is not None or tensors.get("gate") is not None:
         return ()
     return [argument for argument in ("c", "bias", "residual") if tensors.get(argument) is not None]
 
@@ -543,8 +551,10 @@ def _outer_addends(scalars, tensors):
 _register("matmul", _matmul_gradients)
 _register("addmm", _addmm_gradients, only_added=lambda scalars, tensors: ("input",))
 _register("baddbmm", _addmm_gradients, only_added=lambda scalars, tensors: ("input",))
-_register("gemm", _gemm_gradients, only_added=_addends, keeps_outputs=_is_relu, with_aux=GEMM_WITH_AUX)
-_register("linear", _linear_gradients, only_added=_addends, keeps_outputs=_is_relu, with_aux=LINEAR_WITH_AUX)
+_register(
+    "gemm", _gemm_gradients, only_added=_addends, keeps_outputs=_is_relu, with_aux=(GEMM_WITH_AUX, GATED_WITH_AUX)
+)
+_register("linear", _linear_gradients, only_added=_addends, keeps_outputs=_is_relu, with_aux=(LINEAR_WITH_AUX,))
 _register("gemm_gemm", _gemm_gemm_gradients, only_added=_outer_addends)
 _register("attention", partial(attention_gradients, "attention"), keeps_outputs=lambda scalars: True)
 _register("varlen_attention", partial(attention_gradients, "varlen_attention"), keeps_outputs=lambda scalars: True)

@@ -55,6 +55,9 @@ def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
 def gemm(*tensors, **scalars):
     t = arguments("gemm", tensors, scalars)
     work = accumulator(t.a.dtype)
+    multiply = t.multiply
+    if t.gate is not None:
+        multiply = gemm(t.a, t.gate, None, t.gate_bias, out_dtype=work)
     product = (t.a, t.b, t.a_scale, t.a2, t.b2, t.row_scale, t.col_scale)
     a, b, a_scale, a2, b2, row_scale, col_scale = product if t.alpha != 0 else map(_unread, product)
     p = a.to(work)
@@ -73,8 +76,8 @@ def gemm(*tensors, **scalars):
     if t.bias is not None:
         s = s + rows(t.bias.to(work))
     s = _activated(t.activation, s)
-    if t.multiply is not None:
-        s = s * t.multiply.to(work)
+    if multiply is not None:
+        s = s * multiply.to(work)
     return s.to(t.out_dtype or a.dtype).expand(_shape(a, b, a2, b2)).contiguous()
 
 

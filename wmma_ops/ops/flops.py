@@ -25,8 +25,9 @@ def _matmul(a, b, *_, out_shape=None, **__) -> int:
 
 
 def _gemm(a, *others, out_shape=None, **named) -> int:
-    a2 = (dict(zip(tensor_names(overload("gemm"))[1:], others, strict=False)) | named).get("a2")
-    return _product(a, out_shape) + (0 if a2 is None else _product(a2, out_shape))
+    given = dict(zip(tensor_names(overload("gemm"))[1:], others, strict=False)) | named
+    multiplied = (a, given.get("a2"), a if given.get("gate") is not None else None)
+    return sum(_product(x, out_shape) for x in multiplied if x is not None)
 
 
 def _addmm(input, a, b, *_, out_shape=None, **__) -> int:
@@ -66,10 +67,6 @@ def _pairs(cu_seq_q, keys, max_q: int, max_k: int) -> int:
 
 def _with_aux(a, b, *_, out_shape=None, **__) -> int:
     return _product(a, out_shape[0])
-
-
-def _gated(a, *_, out_shape=None, **__) -> int:
-    return 2 * _product(a, out_shape)
 
 
 def _gated_aux(a, *_, out_shape=None, **__) -> int:
@@ -117,7 +114,6 @@ def _register(counter) -> None:
         ops = [getattr(getattr(torch.ops, namespace), op) for namespace in NAMESPACES]
         counter.register_flop_formula(ops, get_raw=formula is _varlen_attention)(formula)
     counter.register_flop_formula([torch.ops.wmma._gemm_aux, torch.ops.wmma._linear_aux])(_with_aux)
-    counter.register_flop_formula(torch.ops.wmma._gated)(_gated)
     counter.register_flop_formula(torch.ops.wmma._gated_aux)(_gated_aux)
     counter.register_flop_formula(torch.ops.wmma._gemm_backward)(_gemm_backward)
     counter.register_flop_formula(torch.ops.wmma._linear_backward)(_linear_backward)

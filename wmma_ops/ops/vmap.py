@@ -16,6 +16,7 @@ CORES = {"a": 2, "b": 2, "c": 2, "multiply": 2, "bias": 1, "row_scale": 1, "col_
     "b0": 2,
     "b1": 2,
     "gate": 2,
+    "gate_bias": 1,
     "bias0": 1,
     "bias1": 1,
 }
@@ -24,7 +25,7 @@ CORES = {"a": 2, "b": 2, "c": 2, "multiply": 2, "bias": 1, "row_scale": 1, "col_
 # How many dimensions the operands have: with a mapped one more, others would look right.
 AT_LEAST = {
     "matmul": {"a": 1, "b": 1},
-    "gemm": {"a": 2, "b": 2, "a2": 2, "b2": 2},
+    "gemm": {"a": 2, "b": 2, "a2": 2, "b2": 2, "gate": 2},
     "linear": {"x": 1},
     "gemm_gemm": {"a": 2, "b0": 2, "b1": 2},
     "attention": {"q": 2, "k": 2, "v": 2},
@@ -83,6 +84,8 @@ def _spread(size, tensors, dims, everywhere):
 
 def _product(info, tensors, dims, **scalars):
     everywhere = ("a",) if all(dims.get(name) is None for name in ("a", "b", "a2", "b2")) else ()
+    if tensors.get("gate") is not None and (dims["b"] is None) != (dims["gate"] is None):
+        everywhere = (*everywhere, "b", "gate")  # of one shape
     spread = _spread(info.batch_size, tensors, dims, everywhere)
     return select("gemm", *spread.values())(**spread, **scalars), 0
 

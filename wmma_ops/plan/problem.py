@@ -58,8 +58,8 @@ class GemmProblem:
     b2_order: str = "k"
     a2_vec: int = 1
     b2_vec: int = 1
-    aux: bool = False  # what the activation is given is kept, as D; of a gated product what is multiplied by it, too
-    gate: bool = False  # a second matrix like B: D is act(A·gate + gate_bias) · (A·B + bias)
+    aux: bool = False  # what the activation is given is kept, as D; where there is a gate, what that gives, too
+    gate: bool = False  # a second matrix like B: D is act(A·B + bias) · (A·gate + gate_bias)
     gate_order: str = "k"
     gate_bias: torch.dtype | None = None
 
@@ -88,13 +88,14 @@ class GemmProblem:
 
     @functools.cached_property
     def products(self) -> "tuple[GemmProblem, GemmProblem]":
-        """A gated one as two: of B, and of the gate, which is multiplied by it."""
+        """A gated one as two: of the gate, and of B, which is multiplied by it."""
         none = {"gate": False, "gate_order": "k", "gate_bias": None}
-        other = dataclasses.replace(self, activation=0, aux=False, **none)
+        wide = self.d if self.aux or self.a == torch.float64 else torch.float32
+        vec = self.d_vec if wide == self.d else min(self.d_vec, 4)
         gate = dataclasses.replace(
-            self, b_order=self.gate_order, bias=self.gate_bias, multiply=self.d, multiply_vec=self.d_vec, **none
+            self, b_order=self.gate_order, bias=self.gate_bias, d=wide, d_vec=vec, activation=0, aux=False, **none
         )
-        return other, gate
+        return gate, dataclasses.replace(self, multiply=wide, multiply_vec=vec, **none)
 
     @functools.cached_property
     def beside_bytes(self) -> int:
@@ -196,9 +197,8 @@ class GemmGemmProblem:
         """The same where the gate and what it multiplies are one product."""
         gate, first, last = self.products()
         both = dataclasses.replace(
-            first, bias=None, multiply=None, multiply_vec=1, b_order=gate.b_order, b_vec=min(first.b_vec, gate.b_vec),
-            gate=True, gate_order=first.b_order, gate_bias=first.bias,
-        )  # fmt: skip
+            first, multiply=None, multiply_vec=1, b_vec=min(first.b_vec, gate.b_vec), gate=True, gate_order=gate.b_order
+        )
         return both, last
 
     def products(self) -> tuple[GemmProblem, ...]:

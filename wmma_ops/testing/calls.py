@@ -63,7 +63,7 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
             scales = _as_asked(t["row_scale"], case.row_scale, -1), _as_asked(t["col_scale"], case.col_scale, -2)
             return (op(a, b, *scales, bias=t["bias"], out_dtype=out_dtype),)
     companions = {name: t[name] for name in ("c", "bias", "row_scale", "col_scale", "a_scale", "multiply")}
-    companions |= {name: t[name] for name in ("a2", "b2") if name in t}
+    companions |= {name: t[name] for name in ("a2", "b2", "gate", "gate_bias") if name in t}
     options = {"alpha": case.alpha, "beta": case.beta if case.c else 1.0, "out_dtype": out_dtype}
     return (op(a, b, **companions, **options, a_activation=case.a_activation, activation=case.activation),)
 

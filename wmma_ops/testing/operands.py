@@ -76,6 +76,9 @@ def _gemm_operands(case: GemmCase, generator) -> dict:
     if case.k2 is not None:
         t["a2"] = place(values((*case.batch_a2, m, case.k2), dtype), case.a2_layout)
         t["b2"] = place(values((*case.batch_b2, case.k2, n), t["b"].dtype), case.b2_layout)
+    if case.gate:
+        t["gate"] = place(values((*case.batch_b, k, n), t["b"].dtype), case.b_layout)
+        t["gate_bias"] = values((n,), beside) if case.bias else None
     if case.op in ("addmm", "addmm_", "baddbmm") and case.c_dtype is None and dtype != torch.int8 and dtype not in FP8:
         t["c"] = None if t["c"] is None else _addend(generator, case.c, (*batch, m, n), dtype, case.c_layout)
     nan, inf = float("nan"), float("inf")

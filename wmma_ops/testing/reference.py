@@ -55,6 +55,10 @@ class Value:
         x = self.x * other
         return Value(x, self.error * other.abs() + u * x.abs())
 
+    def by(self, other: "Value", u: float) -> "Value":
+        x = self.x * other.x
+        return Value(x, self.error * (other.x.abs() + other.error) + self.x.abs() * other.error + u * x.abs())
+
     def plus(self, other: torch.Tensor, gamma: float) -> "Value":
         """The exact `other` added, off by at most gamma of the parts."""
         x = self.x + other
@@ -153,7 +157,7 @@ def gemm(
             s = s.times(columns(t["row_scale"]), u)
         if t.get("col_scale") is not None:
             s = s.times(rows(t["col_scale"]), u)
-    plain = [t.get(name) is None for name in ("row_scale", "col_scale", "bias", "multiply", "a_scale")]
+    plain = [t.get(name) is None for name in ("row_scale", "col_scale", "bias", "multiply", "a_scale", "gate")]
     was_exact = integer and all(plain) and activation is None and a_activation is None
     was_exact = was_exact and (t.get("c") is None or not t["c"].dtype.is_floating_point)
     gamma = 0.0 if was_exact else gamma_of(k, u)
@@ -164,6 +168,11 @@ def gemm(
     s = s.activated(activation, u)
     if t.get("multiply") is not None:
         s = s.times(t["multiply"].double(), u)
+    if t.get("gate") is not None:
+        factor = product(exact(a), t["gate"], u, integer)
+        if t["gate_bias"] is not None:
+            factor = factor.plus(rows(t["gate_bias"]).expand(shape), gamma_of(a.shape[-1], u))
+        s = s.by(factor, u)
     return s.rounded(out, was_exact)
 
 
@@ -184,10 +193,7 @@ def gemm_gemm(
         d0 = d0.plus(rows(t["bias0"]).expand_as(d0.x), gamma_of(a.shape[-1], u))
     d0 = d0.activated(activation, u)
     if t.get("gate") is not None:
-        gate = product(exact(a), t["gate"], u, integer)
-        x = d0.x * gate.x
-        error = d0.error * gate.x.abs() + gate.error * (d0.x.abs() + d0.error) + u * x.abs()
-        d0 = Value(x, error)
+        d0 = d0.by(product(exact(a), t["gate"], u, integer), u)
     d0 = d0.rounded(a.dtype)
     s = product(d0, t["b1"], u, integer).times(torch.tensor(alpha1, dtype=torch.float64), u)
     gamma = gamma_of(d0.x.shape[-1], u)

@@ -141,7 +141,11 @@ def torch_result(case, t: dict) -> Tensor | None:
         s = s * own(column.unsqueeze(-2) if column.dim() > 1 else column)
     s = s if t["c"] is None or case.beta == 0 else s + case.beta * own(t["c"])
     s = act(s if t["bias"] is None else s + own(t["bias"]))
-    return s if t["multiply"] is None else s * own(t["multiply"])
+    s = s if t["multiply"] is None else s * own(t["multiply"])
+    if "gate" not in t:
+        return s
+    factor = torch.matmul(t["a"], t["gate"])
+    return s * (factor if t["gate_bias"] is None else factor + own(t["gate_bias"]))
 
 
 def relative(got: Tensor, want: Tensor) -> float:

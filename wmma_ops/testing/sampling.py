@@ -45,7 +45,7 @@ def features(case: Case) -> Iterator[tuple]:
     yield "batch", _many(case.batch_a), _many(case.batch_b)
     yield "vectors", case.vector_a, case.vector_b
     yield "a_activation", case.a_activation
-    for name in ("bias", "row_scale", "col_scale", "a_scale", "multiply", "beside", "c_dtype"):
+    for name in ("bias", "row_scale", "col_scale", "a_scale", "multiply", "beside", "c_dtype", "gate"):
         yield name, getattr(case, name)
     if case.k2 is not None:
         across = ("column", "column_sliced")

@@ -106,8 +106,8 @@ struct WalkingLoaders {
     const GemmOperand& x = OperandsOf<Config>::b(p);
     if constexpr (kIsGated<Config>) {
       using Half = typename LoaderB::Half;
-      return LoaderB{columns_of<Half>(p, p.gate, batch, column, k, thread),
-                     columns_of<Half>(p, x, batch, column, k, thread)};
+      return LoaderB{columns_of<Half>(p, x, batch, column, k, thread),
+                     columns_of<Half>(p, p.gate, batch, column, k, thread)};
     } else {
       return columns_of<LoaderB>(p, x, batch, column, k, thread);
     }

@@ -119,7 +119,7 @@ struct GemmKernel<Config, Warpgroup> {
       if constexpr (kGated) arch::prefetch_map(&p.gate_map);
       if constexpr (Config::kMappedD) arch::prefetch_map(&p.d_map);
       if constexpr (Config::kMappedD && kAux) arch::prefetch_map(aux_map(p));
-      if constexpr (kGated && kAux) arch::prefetch_map(&p.other_aux_map);
+      if constexpr (kGated && kAux) arch::prefetch_map(&p.gate_aux_map);
       queue.make(Sharing::kPeers * kWaves);
       arch::fence_barriers();
     }
@@ -199,7 +199,7 @@ struct GemmKernel<Config, Warpgroup> {
     const bool once_a = is_read_once<A>(p.tiles_n, Config::kShareA, p.m, k);
     const bool once_b = is_read_once<B>(p.tiles_m, Config::kShare, p.n, k);
     LoaderA a(p, x, x_map, work.batch, work.row, k_first, once_a, Sharing::across(), Sharing::of_row());
-    LoaderB b(p, y, y_map, work.batch, work.column, k_first, once_b, Sharing::down(), Sharing::of_column(), kGated);
+    LoaderB b(p, y, y_map, work.batch, work.column, k_first, once_b, Sharing::down(), Sharing::of_column());
     [[maybe_unused]] LoaderB gate = gate_of(p, b, work, k_first, once_b);
 #pragma unroll 1
     for (uint32_t step = 0; step < steps; ++step, item.next()) {
@@ -211,7 +211,7 @@ struct GemmKernel<Config, Warpgroup> {
   }
   static WMMA_DEVICE LoaderB gate_of(const Arguments& p, const LoaderB& b, const Work& work, int64_t k, bool once) {
     if constexpr (kGated) {
-      return LoaderB(p, p.gate, p.gate_map, work.batch, work.column, k, once, Sharing::down(), Sharing::of_column());
+      return LoaderB(p, p.gate, p.gate_map, work.batch, work.column, k, once, Sharing::down(), Sharing::of_column(), 1);
     } else {
       return b;
     }
@@ -221,8 +221,8 @@ struct GemmKernel<Config, Warpgroup> {
     if constexpr (kAux) return &p.aux_map;
     return nullptr;
   }
-  static WMMA_DEVICE const TileMap* other_aux_map(const Arguments& p) {
-    if constexpr (kAux && kGated) return &p.other_aux_map;
+  static WMMA_DEVICE const TileMap* gate_aux_map(const Arguments& p) {
+    if constexpr (kAux && kGated) return &p.gate_aux_map;
     return nullptr;
   }
 
@@ -231,7 +231,7 @@ struct GemmKernel<Config, Warpgroup> {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
     const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kBoxBytes);
     const uint32_t rounds = Tiles::count(p);
-    BoxesOrSlabs store(p, p.d_map, slab, aux_map(p), other_aux_map(p));
+    BoxesOrSlabs store(p, p.d_map, slab, aux_map(p), gate_aux_map(p));
     const Consumers consumers(queue);
     Item item(0);
     const uint64_t a = TileA::operand(queue.place(item) + rows_at);  // of the first place

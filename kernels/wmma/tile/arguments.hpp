@@ -19,8 +19,8 @@ struct GemmOperand {
 // is M×K, B is K×N, A2 is M×K2, B2 is K2×N, a_scale is read as an M×K matrix and everything else as an M×N one. The
 // second pair may be absent. `aux`, where it is kept, is what the activation is given, of D's type and in its order.
 //
-// Of a gated product there is D = cast(act(A·gate + gate_bias) · (A·B + bias)) alone: the gate's matrix lies as B does,
-// and where both factors are kept, before the activation, `aux` is the gate's and `other_aux` the other.
+// Of a gated product there is D = cast(act(A·B + bias) · (A·gate + gate_bias)) alone: the gate lies as B does, and
+// where `aux` is kept, so is the other factor.
 struct GemmArguments {
   GemmOperand a, b, c, d, bias, row_scale, col_scale, a_scale, multiply, a2, b2;
   long long m, n, k, k2;
@@ -35,7 +35,7 @@ struct GemmArguments {
   unsigned splits;
   unsigned tiles_m, tiles_n;
   unsigned whole;
-  GemmOperand aux, gate, gate_bias, other_aux;
+  GemmOperand aux, gate, gate_bias, gate_aux;
 };
 
 // The descriptor of an operand for sm_90's copy engine: written by the driver, for it alone to read.
@@ -55,7 +55,7 @@ struct MappedAuxArguments : MappedGemmArguments {
 
 // The same of a gated product.
 struct MappedGatedArguments : MappedAuxArguments {
-  TileMap gate_map, other_aux_map;
+  TileMap gate_map, gate_aux_map;
 };
 
 // With a second pair of operands.

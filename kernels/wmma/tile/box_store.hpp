@@ -137,9 +137,9 @@ class BoxStore {
  public:
   static constexpr int kWaveBytes = 2 * ResultBox::kBytes;  // one is filled while the engine reads the other
 
-  WMMA_DEVICE BoxStore(const GemmArguments& p, const TileMap& map, const TileMap* aux_map, const TileMap* other_aux_map,
+  WMMA_DEVICE BoxStore(const GemmArguments& p, const TileMap& map, const TileMap* aux_map, const TileMap* gate_aux_map,
                        uint32_t shared, uint32_t lane)
-      : p_(p), map_(&map), aux_map_(aux_map), other_aux_map_(other_aux_map), shared_(shared), lane_(lane), second_(0) {}
+      : p_(p), map_(&map), aux_map_(aux_map), gate_aux_map_(gate_aux_map), shared_(shared), lane_(lane), second_(0) {}
 
   // Asks for what the first boxes need, while the last products are under way.
   WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column) {
@@ -170,7 +170,7 @@ class BoxStore {
       at[1] = static_cast<int32_t>(row);
       batch_coordinates<kDims>(p_, p_.d, batch, at + 2);
       const ResultBox box = next_box();
-      uint32_t factors[ResultBox::kSteps][4], aux[ResultBox::kSteps][4], other_aux[ResultBox::kSteps][4];
+      uint32_t factors[ResultBox::kSteps][4], aux[ResultBox::kSteps][4], gate_aux[ResultBox::kSteps][4];
       if constexpr (!kIsNone<Multiply>) {
         read.multiply.put(box);
 #pragma unroll
@@ -195,14 +195,14 @@ class BoxStore {
           col_scales.find(col_scale, step, j, lane_);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {  // eight rows further down
-            E x[2], y[2], other[2];
+            E x[2], y[2], gate[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
               const int at_sum = first_column(i) / 2 + step * 8 + j * 4 + half * 2 + e;
               if constexpr (kGated) {
-                x[e] = sums[at_sum] + gate_bias[e];
-                other[e] = sums[kN / 2 + at_sum] + bias[e];
-                y[e] = activate<Config::kActivation, E>(x[e]) * other[e];
+                x[e] = sums[at_sum] + bias[e];
+                gate[e] = sums[kN / 2 + at_sum] + gate_bias[e];
+                y[e] = activate<Config::kActivation, E>(x[e]) * gate[e];
               } else {
                 typename Finish::Beside beside;
                 beside.row_scale = row_scales[half];
@@ -215,8 +215,7 @@ class BoxStore {
               }
             }
             if constexpr (kKeepsAux<Config>) aux[step][j * 2 + half] = rounded_pair<D>(x[0], x[1]);
-            if constexpr (kKeepsAux<Config> && kGated)
-              other_aux[step][j * 2 + half] = rounded_pair<D>(other[0], other[1]);
+            if constexpr (kKeepsAux<Config> && kGated) gate_aux[step][j * 2 + half] = rounded_pair<D>(gate[0], gate[1]);
             words[j * 2 + half] = rounded_pair<D>(y[0], y[1]);
           }
         }
@@ -224,7 +223,7 @@ class BoxStore {
       }
       send_box(*map_, at);
       if constexpr (kKeepsAux<Config>) send(*aux_map_, aux, at);
-      if constexpr (kKeepsAux<Config> && kGated) send(*other_aux_map_, other_aux, at);
+      if constexpr (kKeepsAux<Config> && kGated) send(*gate_aux_map_, gate_aux, at);
     }
   }
 
@@ -286,7 +285,7 @@ class BoxStore {
   const GemmArguments& p_;
   const TileMap* map_;
   const TileMap* aux_map_;  // null where none is kept
-  const TileMap* other_aux_map_;
+  const TileMap* gate_aux_map_;
   uint32_t shared_;
   uint32_t lane_;
   uint32_t second_;  // 0, or where the second box starts
@@ -321,8 +320,8 @@ struct BoxOrSlabStore<true, Last, Product, kN> {
   Boxes boxes;
 
   WMMA_DEVICE BoxOrSlabStore(const GemmArguments& p, const TileMap& map, unsigned char* place,
-                             const TileMap* aux_map = nullptr, const TileMap* other_aux_map = nullptr)
-      : boxes(p, map, aux_map, other_aux_map, arch::shared_address(place), lane_id()) {}
+                             const TileMap* aux_map = nullptr, const TileMap* gate_aux_map = nullptr)
+      : boxes(p, map, aux_map, gate_aux_map, arch::shared_address(place), lane_id()) {}
   WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column, uint32_t wave_row, uint32_t wave_column) {
     boxes.ask(batch, row + wave_row, column + wave_column);
   }

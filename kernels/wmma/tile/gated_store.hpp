@@ -15,22 +15,24 @@ struct Finished : Config {
   static constexpr bool kAux = false;
 };
 template <class Config>
+struct KeptFirst : Finished<Config> {};
+template <class Config>
 struct KeptGate : Finished<Config> {};
 template <class Config>
-struct KeptOther : Finished<Config> {};
-template <class Config>
-struct ResultOf<KeptGate<Config>> {
+struct ResultOf<KeptFirst<Config>> {
   static WMMA_DEVICE const GemmOperand& of(const GemmArguments& p) { return p.aux; }
 };
 template <class Config>
-struct ResultOf<KeptOther<Config>> {
-  static WMMA_DEVICE const GemmOperand& of(const GemmArguments& p) { return p.other_aux; }
+struct ResultOf<KeptGate<Config>> {
+  static WMMA_DEVICE const GemmOperand& of(const GemmArguments& p) { return p.gate_aux; }
 };
 
 // Of a wave's sums, by way of shared memory; as WaveStore, which is given the columns of both.
 template <class Config, class Product, int kM, int kN, int kMostSums>
 class GatedStore {
   using Sum = typename Product::Compute;
+  using Bias = typename Config::Bias;
+  using GateBias = typename GateOf<Config>::Bias;
   using Half = WaveTile<Product, kM, kN / 2>;
   template <class Of>
   using Store = WaveStore<Of, Product, kM, kN / 2, kMostSums>;
@@ -57,24 +59,26 @@ class GatedStore {
   template <bool kPartial>
   WMMA_DEVICE void run(WaveTile<Product, kM, kN>& sums) const {
     static_assert(!kPartial, "a wave has whole sums");
-    Half gate, other;
+    Half s, u;
 #pragma unroll
     for (int j = 0; j < Half::kTilesN; ++j) {
-      Sum of_gate[Half::C::kElements] = {}, of_other[Half::C::kElements] = {};
-      load<typename GateOf<Config>::Bias>(of_gate, p_.gate_bias, j);
-      load<typename Config::Bias>(of_other, p_.bias, j);
+      Sum of_s[Half::C::kElements] = {}, of_u[Half::C::kElements] = {};
+      load<Bias>(of_s, p_.bias, j);
+      load<GateBias>(of_u, p_.gate_bias, j);
 #pragma unroll
       for (int i = 0; i < Half::kTilesM; ++i) {
 #pragma unroll
         for (int e = 0; e < Half::C::kElements; ++e) {
-          gate.sums[i][j][e] = sums.sums[i][2 * j][e] + of_gate[e];
-          other.sums[i][j][e] = sums.sums[i][2 * j + 1][e] + of_other[e];
+          s.sums[i][j][e] = sums.sums[i][2 * j][e];
+          u.sums[i][j][e] = sums.sums[i][2 * j + 1][e];
+          if constexpr (!kIsNone<Bias>) s.sums[i][j][e] += of_s[e];
+          if constexpr (!kIsNone<GateBias>) u.sums[i][j][e] += of_u[e];
         }
       }
     }
     if constexpr (kKeepsAux<Config>) {
-      store<KeptGate<Config>>(gate);
-      store<KeptOther<Config>>(other);
+      store<KeptFirst<Config>>(s);
+      store<KeptGate<Config>>(u);
     }
 #pragma unroll
     for (int i = 0; i < Half::kTilesM; ++i) {
@@ -82,11 +86,11 @@ class GatedStore {
       for (int j = 0; j < Half::kTilesN; ++j) {
 #pragma unroll
         for (int e = 0; e < Half::C::kElements; ++e) {
-          gate.sums[i][j][e] = activate<Config::kActivation, Sum>(gate.sums[i][j][e]) * other.sums[i][j][e];
+          s.sums[i][j][e] = activate<Config::kActivation, Sum>(s.sums[i][j][e]) * u.sums[i][j][e];
         }
       }
     }
-    store<Finished<Config>>(gate);
+    store<Finished<Config>>(s);
   }
 
  private:

@@ -1,4 +1,4 @@
-// Of a gated product two matrices of as many columns, the gate's and B: their tiles lie one behind the other as one, so
+// Of a gated product two matrices of as many columns, B and the gate: their tiles lie one behind the other as one, so
 // that a loop takes them for B's. A wave's products are of either in turn, the same columns of both, so that a lane has
 // both sums of an element.
 #pragma once
@@ -53,11 +53,11 @@ struct LoaderPair {
   using Tile = TilePair<typename Loader::Tile>;
   static constexpr int kHalfBytes = Loader::Tile::kBytes;
 
-  Loader gate, other;
+  Loader of_b, of_gate;
 
   WMMA_DEVICE void advance(int64_t k) {
-    gate.advance(k);
-    other.advance(k);
+    of_b.advance(k);
+    of_gate.advance(k);
   }
 };
 
@@ -65,7 +65,7 @@ struct LoaderPair {
 template <class Loader>
 struct StagedPair : LoaderPair<Loader> {
   using Pair = LoaderPair<Loader>;
-  using Pair::gate, Pair::other, Pair::kHalfBytes;
+  using Pair::of_b, Pair::of_gate, Pair::kHalfBytes;
   static constexpr int kBlocks = 2 * Loader::kBlocks;
   static constexpr int kBlockLoads = Loader::kBlockLoads;
   static constexpr int kRegisters = 2 * Loader::kRegisters;
@@ -74,27 +74,27 @@ struct StagedPair : LoaderPair<Loader> {
 
   template <bool kMasked>
   WMMA_DEVICE void fetch(int limit = 0) {
-    gate.template fetch<kMasked>(limit);
-    other.template fetch<kMasked>(limit);
+    of_b.template fetch<kMasked>(limit);
+    of_gate.template fetch<kMasked>(limit);
   }
   template <bool kMasked>
   WMMA_DEVICE void store(unsigned char* tile, int limit = 0) {
-    gate.template store<kMasked>(tile, limit);
-    other.template store<kMasked>(tile + kHalfBytes, limit);
+    of_b.template store<kMasked>(tile, limit);
+    of_gate.template store<kMasked>(tile + kHalfBytes, limit);
   }
   WMMA_DEVICE void fetch_block(int i) {
-    i < Loader::kBlocks ? gate.fetch_block(i) : other.fetch_block(i - Loader::kBlocks);
+    i < Loader::kBlocks ? of_b.fetch_block(i) : of_gate.fetch_block(i - Loader::kBlocks);
   }
   WMMA_DEVICE void store_block(unsigned char* tile, int i) {
-    i < Loader::kBlocks ? gate.store_block(tile, i) : other.store_block(tile + kHalfBytes, i - Loader::kBlocks);
+    i < Loader::kBlocks ? of_b.store_block(tile, i) : of_gate.store_block(tile + kHalfBytes, i - Loader::kBlocks);
   }
   WMMA_DEVICE void fetch_load(int i) {
     constexpr int kLoads = Loader::kBlocks * Loader::kBlockLoads;
-    i < kLoads ? gate.fetch_load(i) : other.fetch_load(i - kLoads);
+    i < kLoads ? of_b.fetch_load(i) : of_gate.fetch_load(i - kLoads);
   }
   WMMA_DEVICE void stored() {
-    gate.stored();
-    other.stored();
+    of_b.stored();
+    of_gate.stored();
   }
 };
 
@@ -102,12 +102,12 @@ struct StagedPair : LoaderPair<Loader> {
 template <class Loader>
 struct AsyncPair : LoaderPair<Loader> {
   using Pair = LoaderPair<Loader>;
-  using Pair::gate, Pair::other, Pair::kHalfBytes;
+  using Pair::of_b, Pair::of_gate, Pair::kHalfBytes;
 
   template <bool kMasked>
   WMMA_DEVICE void copy(uint32_t tile, int limit = 0) const {
-    gate.template copy<kMasked>(tile, limit);
-    other.template copy<kMasked>(tile + kHalfBytes, limit);
+    of_b.template copy<kMasked>(tile, limit);
+    of_gate.template copy<kMasked>(tile + kHalfBytes, limit);
   }
 };
 
@@ -115,22 +115,22 @@ struct AsyncPair : LoaderPair<Loader> {
 template <class Loader>
 struct DirectPair : LoaderPair<Loader> {
   using Pair = LoaderPair<Loader>;
-  using Pair::gate, Pair::other, Pair::kHalfBytes;
+  using Pair::of_b, Pair::of_gate, Pair::kHalfBytes;
   static constexpr int kCopies = 2 * Loader::kCopies;
   static constexpr int kLeastCopies = 2 * Loader::kLeastCopies;
   template <class Product, bool kIsA, int kTiles, int kSteps>
   using Reader = PairReader<typename Loader::template Reader<Product, kIsA, kTiles / 2, kSteps>, kHalfBytes>;
 
   WMMA_DEVICE void copy(unsigned char* tile, int i) const {
-    i < Loader::kCopies ? gate.copy(tile, i) : other.copy(tile + kHalfBytes, i - Loader::kCopies);
+    i < Loader::kCopies ? of_b.copy(tile, i) : of_gate.copy(tile + kHalfBytes, i - Loader::kCopies);
   }
   WMMA_DEVICE void copy(unsigned char* tile) const {
-    gate.copy(tile);
-    other.copy(tile + kHalfBytes);
+    of_b.copy(tile);
+    of_gate.copy(tile + kHalfBytes);
   }
   WMMA_DEVICE void fill(unsigned char* tile, int limit) const {
-    gate.fill(tile, limit);
-    other.fill(tile + kHalfBytes, limit);
+    of_b.fill(tile, limit);
+    of_gate.fill(tile + kHalfBytes, limit);
   }
 };
 

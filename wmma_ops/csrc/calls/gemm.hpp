@@ -7,7 +7,6 @@ namespace wmma_ops {
 
 Tensor gemm(const Gemm& p,
             const OptTensor& into = std::nullopt);  // into: a matrix of p.out_sizes() and p.out, any strides
-Tensor gated(const Gemm& p);                        // with a gate
 Tensor gemm_gemm(const GemmGemm& p);
 
 }  // namespace wmma_ops

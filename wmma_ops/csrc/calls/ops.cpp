@@ -87,11 +87,13 @@ void addmm_(const Tensor& input, const Tensor& a, const Tensor& b, double beta, 
 
 Tensor gemm(const Tensor& a, const Tensor& b, const OptTensor& c, const OptTensor& bias, const OptTensor& row_scale,
             const OptTensor& col_scale, const OptTensor& a_scale, const OptTensor& multiply, const OptTensor& a2,
-            const OptTensor& b2, double alpha, double beta, int64_t a_activation, int64_t activation,
-            const OutType& out_dtype) {
+            const OptTensor& b2, const OptTensor& gate, const OptTensor& gate_bias, double alpha, double beta,
+            int64_t a_activation, int64_t activation, const OutType& out_dtype) {
   require("gemm", "a", a, "b", b);
   Gemm p{"gemm",   a,  b,  c,     bias, row_scale,    col_scale,  a_scale,
          multiply, a2, b2, alpha, beta, a_activation, activation, out_dtype};
+  p.gate = gate;
+  p.gate_bias = gate_bias;
   return run(p);
 }
 
@@ -147,33 +149,21 @@ std::tuple<Tensor, Tensor> linear_aux(const Tensor& x, const Tensor& weight, con
   return run_with_aux(p);
 }
 
-Gemm gated_layer(const char* op, const Tensor& a, const Tensor& b, const Tensor& gate, const OptTensor& bias,
-                 const OptTensor& gate_bias, int64_t activation) {
-  require(op, "a", a, "b", b, "gate", gate);
-  Gemm p{op, a, b};
+// The result, and both factors before the activation.
+std::tuple<Tensor, Tensor, Tensor> gated_aux(const Tensor& a, const Tensor& b, const Tensor& gate,
+                                             const OptTensor& bias, const OptTensor& gate_bias, int64_t activation) {
+  NoGrad guard;
+  require("_gated_aux", "a", a, "b", b, "gate", gate);
+  Gemm p{"_gated_aux", a, b};
   p.bias = bias;
   p.gate = gate;
   p.gate_bias = gate_bias;
   p.activation = activation;
   p.check();
-  check_floating(op, p.names.a, p.in);
-  return p;
-}
-
-Tensor gated(const Tensor& a, const Tensor& b, const Tensor& gate, const OptTensor& bias, const OptTensor& gate_bias,
-             int64_t activation) {
-  NoGrad guard;
-  return wmma_ops::gated(gated_layer("_gated", a, b, gate, bias, gate_bias, activation));
-}
-
-// The result, and both factors before the activation.
-std::tuple<Tensor, Tensor, Tensor> gated_aux(const Tensor& a, const Tensor& b, const Tensor& gate,
-                                             const OptTensor& bias, const OptTensor& gate_bias, int64_t activation) {
-  NoGrad guard;
-  Gemm p = gated_layer("_gated_aux", a, b, gate, bias, gate_bias, activation);
+  check_floating(p.op, p.names.a, p.in);
   p.aux = launch::made(p.out_sizes, p.out, p.device);
-  p.other_aux = launch::made(p.out_sizes, p.out, p.device);
-  return {wmma_ops::gated(p), *p.aux, *p.other_aux};
+  p.gate_aux = launch::made(p.out_sizes, p.out, p.device);
+  return {wmma_ops::gemm(p), *p.aux, *p.gate_aux};
 }
 
 Tensor gemm_gemm(const Tensor& a, const Tensor& b0, const Tensor& b1, const OptTensor& c, const OptTensor& bias0,
@@ -260,8 +250,9 @@ const Op kOps[] = {
      TORCH_BOX(&add_product<3>)},
     {"gemm",
      "gemm(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? row_scale=None, Tensor? col_scale=None, "
-     "Tensor? a_scale=None, Tensor? multiply=None, Tensor? a2=None, Tensor? b2=None, *, float alpha=1, "
-     "float beta=1, int a_activation=0, int activation=0, ScalarType? out_dtype=None) -> Tensor",
+     "Tensor? a_scale=None, Tensor? multiply=None, Tensor? a2=None, Tensor? b2=None, Tensor? gate=None, "
+     "Tensor? gate_bias=None, *, float alpha=1, float beta=1, int a_activation=0, int activation=0, "
+     "ScalarType? out_dtype=None) -> Tensor",
      TORCH_BOX(&gemm)},
     {"linear",
      "linear(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, *, int activation=0) -> Tensor",
@@ -287,10 +278,6 @@ using Library = torch::stable::detail::StableLibrary;
 // What autograd calls, which has no derivative of its own. Those with aux give what the activation is given, too, and
 // what a gate multiplies.
 const Op kGradients[] = {
-    {"_gated",
-     "_gated(Tensor a, Tensor b, Tensor gate, Tensor? bias=None, Tensor? gate_bias=None, *, int activation=0) -> "
-     "Tensor",
-     TORCH_BOX(&gated)},
     {"_gated_aux",
      "_gated_aux(Tensor a, Tensor b, Tensor gate, Tensor? bias=None, Tensor? gate_bias=None, *, int activation=0) "
      "-> (Tensor, Tensor, Tensor)",

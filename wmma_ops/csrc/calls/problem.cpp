@@ -91,7 +91,7 @@ void Gemm::check() {
   if (a_dim > 2) broadcast(op, names.a, batch, a, 2, names.b);
   if (b_dim > 2) broadcast(op, names.b, batch, b, 2, names.a);
   if (a2 || b2) check_pair();
-  if (gate) check_gate();
+  if (gate || gate_bias) check_gate();
   out = check_out_dtype(op, out_dtype, in);
   out_sizes = matrices(batch, m, n);
   check_result(op, out_sizes);
@@ -135,6 +135,12 @@ void Gemm::check_pair() {
 }
 
 void Gemm::check_gate() const {
+  if (!gate) fail_type(op, names.gate, "is None; takes a tensor beside ", names.gate_bias);
+  if (multiply) fail_type(op, names.multiply, "is a tensor; takes None beside ", names.gate, ", which is in its place");
+  if (has_prologue()) {
+    const char* what = a_scale ? "a_scale" : "a_activation";
+    fail_value(op, what, "is there; takes none beside ", names.gate);
+  }
   check_tensor(op, names.gate, *gate, device, {in_b}, names.b);
   if (sizes_of(*gate) != sizes_of(b)) fail_shape(op, names.gate, *gate, "the shape of ", names.b, ", ", b);
 }

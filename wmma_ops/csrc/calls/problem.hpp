@@ -26,7 +26,7 @@ struct Names {
 // D = cast(act(alpha·(pro(A)·B + A2·B2)·row_scale[m]·col_scale[n] + beta·C + bias[n]) · multiply), pro(A) =
 // act_a(A·a_scale[k]).
 //
-// With a gate, like B, it is cast(act(A·gate + gate_bias[n]) · (A·B + bias[n])), and nothing else may be there.
+// A gate, like B, is in the place of multiply: what that would be is A·gate + gate_bias[n].
 struct Gemm {
   const char* op;
   Tensor a;  // [batch…, M, K]
@@ -40,7 +40,7 @@ struct Gemm {
   Names names = {};
   OptTensor aux = {};  // where what the activation is given is kept: as the result, and in its type
   OptTensor gate = {}, gate_bias = {};
-  OptTensor other_aux = {};  // where what the gate multiplies is kept, beside aux
+  OptTensor gate_aux = {};  // where what that gives is kept, beside aux
 
   // Filled in by check.
   Device device{};
@@ -52,6 +52,8 @@ struct Gemm {
   // After it, where there is a second pair, neither K nor K2 is 0: a pair with nothing to sum up is gone.
   void check();
   bool has_prologue() const { return a_scale || a_activation != 0; }
+  // Whether it is gated and no more, which there are kernels for.
+  bool is_gated_alone() const { return gate && !c && !row_scale && !col_scale && !has_prologue() && !a2 && alpha == 1; }
 
  private:
   void check_pair();

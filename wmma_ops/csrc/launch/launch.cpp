@@ -108,7 +108,7 @@ Tensor launched(const Gemm& p, const Way& way, const Plan& plan, Product& produc
     };
     if (lines_d > 0) map_result(d, with_maps.d_map);
     if (lines_d > 0 && p.aux) map_result(arguments.aux, with_maps.aux_map);
-    if (lines_d > 0 && p.other_aux) map_result(arguments.other_aux, with_maps.other_aux_map);
+    if (lines_d > 0 && p.gate_aux) map_result(arguments.gate_aux, with_maps.gate_aux_map);
     if (p.gate) {
       const wmma::GemmOperand& gate = arguments.gate;
       map(gate, {arguments.n, gate.column_stride}, {arguments.k, gate.row_stride}, code, lines_b, with_maps.gate_map);

@@ -27,7 +27,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   if (p.aux) add(kAux, "aux", *p.aux, p.out, View::kMatrix, p.aux->mutable_data_ptr());
   if (p.gate) add(kGate, p.names.gate, *p.gate, p.in_b, View::kMatrix, p.gate->const_data_ptr());
   add_optional(kGateBias, p.names.gate_bias, p.gate_bias, View::kAlongColumns);
-  if (p.other_aux) add(kOtherAux, "other_aux", *p.other_aux, p.out, View::kMatrix, p.other_aux->mutable_data_ptr());
+  if (p.gate_aux) add(kGateAux, "gate_aux", *p.gate_aux, p.out, View::kMatrix, p.gate_aux->mutable_data_ptr());
   int64_t a_activation = p.alpha == 0 ? 0 : p.a_activation;
 
   // Where D's memory runs down its columns, Dᵀ = Bᵀ·Aᵀ is the product that writes along it. A's prologue and the bias
@@ -89,7 +89,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   fields.b_vec = std::min(b_way.vec, gate_way.vec);
   fields.c_vec = along_n(kC);
   fields.d_vec = along_n(kD);
-  for (Operand kept : {kAux, kOtherAux}) {
+  for (Operand kept : {kAux, kGateAux}) {
     if (v[kept].present) fields.d_vec = std::min(fields.d_vec, along_n(kept));
   }
   fields.multiply_vec = along_n(kMultiply);

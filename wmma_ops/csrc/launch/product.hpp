@@ -31,12 +31,12 @@ class Product : public Operands<Product, wmma::GemmArguments, wmma::GemmOperand,
     kAux,
     kGate,
     kGateBias,
-    kOtherAux,
+    kGateAux,
     kOperands
   };
   static std::array<wmma::GemmOperand*, kOperands> pointers(wmma::GemmArguments& x) {
     return {&x.a,        &x.b,  &x.c,  &x.d,   &x.bias, &x.row_scale, &x.col_scale, &x.a_scale,
-            &x.multiply, &x.a2, &x.b2, &x.aux, &x.gate, &x.gate_bias, &x.other_aux};
+            &x.multiply, &x.a2, &x.b2, &x.aux, &x.gate, &x.gate_bias, &x.gate_aux};
   }
 };
 

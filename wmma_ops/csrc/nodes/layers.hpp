@@ -7,18 +7,18 @@ namespace wmma_ops {
 
 // What stands beside A and B of a gemm.
 struct Beside {
-  OptTensor bias, multiply, a2, b2;
+  OptTensor bias, a2, b2, gate, gate_bias;
   double alpha = 1;
   int64_t activation = 0;
 };
 
 inline Tensor gemm(const Tensor& a, const Tensor& b, const Beside& beside = {}) {
   using Gemm = Tensor(const Tensor&, const Tensor&, const OptTensor&, const OptTensor&, const OptTensor&,
-                      const OptTensor&, const OptTensor&, const OptTensor&, const OptTensor&, const OptTensor&, double,
-                      double, int64_t, int64_t, std::optional<ScalarType>);
+                      const OptTensor&, const OptTensor&, const OptTensor&, const OptTensor&, const OptTensor&,
+                      const OptTensor&, const OptTensor&, double, double, int64_t, int64_t, std::optional<ScalarType>);
   static const auto call = operation("wmma::gemm").typed<Gemm>();
-  return call.call(a, b, {}, beside.bias, {}, {}, {}, beside.multiply, beside.a2, beside.b2, beside.alpha, 1, 0,
-                   beside.activation, {});
+  return call.call(a, b, {}, beside.bias, {}, {}, {}, {}, beside.a2, beside.b2, beside.gate, beside.gate_bias,
+                   beside.alpha, 1, 0, beside.activation, {});
 }
 
 // gᵀ·x, as a weight lies.
@@ -66,13 +66,11 @@ inline const Rule kAdapted{
     },
 };
 
-// Whether a layer may be one: those who look on see its products.
-inline bool is_unseen(const variable_list& tensors) { return !somebody_looks_on() && are_plain(tensors); }
-
-// Whether it is recorded as one node.
+// Whether a layer is recorded as one node: otherwise those who look on see its products.
 inline bool is_recorded(const variable_list& tensors) {
   const auto requires_grad = [](const Tensor& one) { return one.defined() && one.requires_grad(); };
-  return at::GradMode::is_enabled() && std::any_of(tensors.begin(), tensors.end(), requires_grad) && is_unseen(tensors);
+  return at::GradMode::is_enabled() && std::any_of(tensors.begin(), tensors.end(), requires_grad) &&
+         !somebody_looks_on() && are_plain(tensors);
 }
 
 // The result of `compute(aux)`, which lays what is kept into aux, with its node behind it.
@@ -141,27 +139,18 @@ inline const Rule kGated{
 
 inline Tensor gated(const Tensor& x, const Tensor& gate, const OptTensor& gate_bias, const Tensor& up,
                     const OptTensor& up_bias, int64_t activation) {
-  using Linear = Tensor(const Tensor&, const Tensor&, const OptTensor&, const OptTensor&, int64_t);
-  using Product = Tensor(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, const OptTensor&, int64_t);
   using WithAux = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const OptTensor&,
                                                      const OptTensor&, int64_t);
-  static const auto linear = operation("wmma::linear").typed<Linear>();
-  static const auto product = operation("wmma::_gated").typed<Product>();
   static const auto with_aux = operation("wmma::_gated_aux").typed<WithAux>();
   const variable_list tensors{x, gate, gate_bias.value_or(Tensor()), up, up_bias.value_or(Tensor())};
   if (is_recorded(tensors)) {
     return recorded(kGated, tensors, {activation}, [&](variable_list& aux) {
-      auto [out, s, u] = with_aux.call(x, up.mT(), gate.mT(), up_bias, gate_bias, activation);
+      auto [out, s, u] = with_aux.call(x, gate.mT(), up.mT(), gate_bias, up_bias, activation);
       aux = {s, u};
       return out;
     });
   }
-  if (is_unseen(tensors)) {
-    const BelowAutograd guard;
-    return product.call(x, up.mT(), gate.mT(), up_bias, gate_bias, activation);
-  }
-  const Tensor u = linear.call(x, up, up_bias, {}, 0);
-  return gemm(x, gate.mT(), {.bias = gate_bias, .multiply = u, .activation = activation});
+  return gemm(x, gate.mT(), {.bias = gate_bias, .gate = up.mT(), .gate_bias = up_bias, .activation = activation});
 }
 
 }  // namespace wmma_ops

@@ -160,7 +160,7 @@ inline const Rule kGemm{
     },
     [](Stack& stack) {
       static const OperatorHandle call = operation("wmma::_gemm_aux");
-      static const size_t tensors = 10, scalars = 5, added = 4;
+      static const size_t tensors = 12, scalars = 5, added = 4;
       const auto given = stack.end() - (tensors + scalars), options = given + tensors;
       Stack own(given, given + added);
       own.insert(own.end(), {given[kMultiplyOfGemm], options[0], options[1], options[3]});

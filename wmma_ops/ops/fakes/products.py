@@ -90,7 +90,17 @@ def gemm(*tensors, **scalars):
     fits(columns, t.col_scale)
     fits(rows, t.row_scale)
     fits((*shape[:-2], a.shape[-1]), t.a_scale)
+    if t.gate is not None or t.gate_bias is not None:
+        if t.gate is None or t.multiply is not None or t.a_scale is not None or t.a_activation != 0:
+            refuse()
+        _gate(shape, b, t.gate, t.gate_bias)
     return a.new_empty(shape, dtype=out)
+
+
+def _gate(shape, b, gate, gate_bias):
+    check(gate.dtype == b.dtype)
+    same_sizes(gate.shape, b.shape)
+    vector((*shape[:-2], shape[-1]), gate_bias)
 
 
 def _with_second_pair(shape, a, b, a2, b2):
@@ -159,30 +169,17 @@ def _linear_aux(x, weight, bias=None, residual=None, *, activation=0):
     return out, torch.empty_like(aux)
 
 
-def _of_gate(a, b, gate, bias=None, gate_bias=None, *, activation=0):
+@torch.library.register_fake("wmma::_gated_aux")
+@refused_by_library
+def _gated_aux(a, b, gate, bias=None, gate_bias=None, *, activation=0):
     require(a, b, gate)
-    same_device("_gated", a, b=b, gate=gate, bias=bias, gate_bias=gate_bias)
+    same_device("_gated_aux", a, b=b, gate=gate, bias=bias, gate_bias=gate_bias)
     out = output_type(a, b, None)
     _differentiable(a)
     shape = product_shape(a, b)
-    check(gate.dtype == b.dtype)
-    same_sizes(gate.shape, b.shape)
-    for one in (bias, gate_bias):
-        vector((*shape[:-2], shape[-1]), one)
-    return a.new_empty(shape, dtype=out)
-
-
-@torch.library.register_fake("wmma::_gated")
-@refused_by_library
-def _gated(*given, **options):
-    return _of_gate(*given, **options)
-
-
-@torch.library.register_fake("wmma::_gated_aux")
-@refused_by_library
-def _gated_aux(*given, **options):
-    out = _of_gate(*given, **options)
-    return out, torch.empty_like(out), torch.empty_like(out)
+    vector((*shape[:-2], shape[-1]), bias)
+    _gate(shape, b, gate, gate_bias)
+    return tuple(a.new_empty(shape, dtype=out) for _ in range(3))
 
 
 def _gradients(g, a, b, s, activation, of_a, of_b, of_s, bias_dtype, multiply=None, of_multiply=False):

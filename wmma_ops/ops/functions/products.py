@@ -141,6 +141,8 @@ def gemm(
     multiply: Tensor | None = None,
     a2: Tensor | None = None,
     b2: Tensor | None = None,
+    gate: Tensor | None = None,
+    gate_bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """One product with every prologue and epilogue: ``D = act(alpha·(P·B)·row_scale·col_scale + beta·C + bias)·multiply``.
@@ -150,6 +152,9 @@ def gemm(
 
     With a second pair of operands, ``P·B + A2·B2`` takes the place of ``P·B``: one sum in one kernel, as of an adapter of
     low rank beside its layer, of a recurrent cell's input and state, or of columns that would have to be concatenated.
+
+    With a gate, ``A·gate + gate_bias`` takes the place of `multiply`: gated MLPs' first half (SwiGLU, GEGLU). Both products
+    are one kernel where there is no more than an activation and biases beside them, and the planner finds it faster.
 
     Args:
         a: ``[..., M, K]``.
@@ -164,6 +169,8 @@ def gemm(
         multiply: any shape that broadcasts to ``[..., M, N]``.
         a2, b2: ``[..., M, K2]`` and ``[..., K2, N]``, of A's and of B's type, both or neither. Their batch dimensions
             broadcast with those of A and B; a_scale and a_activation leave A2 as it is.
+        gate: of B's shape and type; not beside `multiply`, a_scale or a_activation.
+        gate_bias: as `bias`.
         out_dtype: as for ``matmul``.
 
     Examples:
@@ -173,6 +180,8 @@ def gemm(
         tensor([[6., 0.]])
         >>> wmma_ops.gemm(a, b, a2=torch.tensor([[10.0]]), b2=torch.tensor([[1.0, 2.0]]))
         tensor([[11., 18.]])
+        >>> wmma_ops.gemm(a, b, activation="relu", gate=2 * torch.eye(2), gate_bias=torch.ones(2))
+        tensor([[3., -0.]])
     """
     tensors = {
         "a": a,
@@ -186,6 +195,8 @@ def gemm(
     }
     if a2 is not None or b2 is not None:
         tensors |= {"a2": a2, "b2": b2}
+    if gate is not None or gate_bias is not None:
+        tensors |= {"a2": a2, "b2": b2, "gate": gate, "gate_bias": gate_bias}
     return call(
         "gemm",
         tensors,

@@ -9,7 +9,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.ops.types import FP8
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.gemm.config import GemmConfig, number_of
+from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.gemm.loops import LOOPS, loop_of
 from wmma_ops.plan.problem import GemmProblem
 
@@ -53,7 +53,7 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
 def _of(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> Iterator[GemmConfig]:
     taking = [loop for loop in LOOPS.values() if loop.takes(problem, target, element, lanes)]
     if problem.gate:
-        if number_of(problem) == "double" and problem.a != torch.float64:
+        if not problem.a.is_floating_point:
             return  # sums are of another type than what the epilogue computes in
         taking = [loop for loop in taking if loop.pairs and problem.gate_order == problem.b_order]
     beside = frozenset(loop.name for loop in taking)

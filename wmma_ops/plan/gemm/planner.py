@@ -184,9 +184,20 @@ def _apart(problem: GemmProblem, target: arch.Target) -> str:
 
 
 def _costs_more(problem: GemmProblem, target: arch.Target) -> str:
-    price = choose(problem, target)[1]
-    two = sum(choose(one, target)[1] for one in problem.products)
-    return "" if price <= two else f"{price / 1000:.0f} thousand modelled cycles in one kernel, {two / 1000:.0f} in two"
+    one, two = choose(problem, target)[1], _price_of_two(problem, target)
+    return "" if one <= two else f"{one / 1000:.0f} thousand modelled cycles in one kernel, {two / 1000:.0f} in two"
+
+
+def _price_of_two(problem: GemmProblem, target: arch.Target) -> float:
+    return sum(choose(one, target)[1] for one in problem.products)
+
+
+def price(problem: GemmProblem, target: arch.Target) -> float:
+    """Modelled cycles, in as many kernels as are planned."""
+    if not problem.gate:
+        return choose(problem, target)[1]
+    two = _price_of_two(problem, target)
+    return min(two, choose(problem, target)[1]) if takes_gate(problem, target) else two
 
 
 def _is_mapped(problem: GemmProblem, config: GemmConfig) -> bool:

@@ -44,6 +44,7 @@ class GemmCase(Case):
     multiply: str | None = None  # full, row
     beside: str | None = None  # the type of bias, scales and multiply; by default float32 (float64)
     special: str | None = None  # nan_a, inf_a, inf_b, nan_c, nan_c_unread, nan_ab_unread, zeros, nan_a2
+    gate: bool = False  # gemm, of B's layout; with a bias of its own where there is one
     vector_a: bool = False  # matmul and linear: A is one-dimensional
     vector_b: bool = False
     k2: int | None = None  # gemm: of a second pair of operands

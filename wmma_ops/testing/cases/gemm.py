@@ -43,6 +43,15 @@ def gemm():
     for multiply, dtype in itertools.product(("full", "row"), ("float32", "bfloat16", "float16")):
         for activation in (None, "relu", "silu"):
             yield GemmCase(m=14, n=15, k=16, dtype=dtype, multiply=multiply, activation=activation)
+    for activation, dtype in itertools.product((None, "relu", "gelu", "silu"), (*FLOATS, "int8", "float8_e4m3fn")):
+        of = {"dtype": dtype, "out_dtype": float_out(dtype), "gate": True}
+        yield GemmCase(m=40, n=56, k=48, activation=activation, bias=True, b_layout="column", **of)
+        yield GemmCase(m=19, n=70, k=33, activation=activation, **of)
+    for b_layout, dtype in itertools.product(LAYOUTS, ("float16", "float32")):
+        yield GemmCase(m=66, n=72, k=80, batch_a=(2, 1), batch_b=(3,), dtype=dtype, gate=True, b_layout=b_layout)
+    for dtype in FLOATS:
+        yield GemmCase(m=9, n=10, k=11, dtype=dtype, gate=True, bias=True, c="full", alpha=-0.5, col_scale="vector")
+        yield GemmCase(m=9, n=10, k=0, dtype=dtype, gate=True, bias=True, activation="silu")
     for beside in ("float16", "bfloat16", "float32"):
         yield GemmCase(m=14, n=15, k=16, dtype="bfloat16", beside=beside, bias=True, multiply="row", row_scale="vector")
     for out in ("int8", "int32"):
