@@ -12,6 +12,7 @@ import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.ops import activations
 from wmma_ops.plan.gemm import planner
+from wmma_ops.runtime import launching
 
 F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
 SILU = activations.code("test", "activation", "silu")
@@ -112,6 +113,15 @@ def test_the_cheaper_way_is_taken():
         with wmma_ops.emulate("gfx942") as emulation:
             _gated(*_operands(F16, (), m, n, k), activation=SILU)
         assert len(emulation.launches) == launches
+
+
+def test_few_rows_stream_one_matrix_after_the_other():
+    x, weight = torch.empty(8, 512).half(), torch.empty(256, 512).half()
+    target = arch.target("sm_90a")
+    for rows, kernels in ((8, 0), (16, 1)):
+        call = partial(torch.ops.wmma_raw.gemm, x.expand(2, 8, 512).reshape(16, 512)[:rows], weight.mT, gate=weight.mT)
+        problem, *_ = launching.problems(call, target)
+        assert len(launching.plan_for(problem, target).launches) == kernels
 
 
 def test_nothing_to_sum_up_leaves_the_biases():

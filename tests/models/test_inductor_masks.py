@@ -330,6 +330,17 @@ def test_a_mask_pays_where_it_was_measured_to(mask, rows, size, pays):
         assert profit._attention_pays(problem, target, True)[0]
 
 
+@pytest.mark.parametrize(
+    ("size", "derives", "pays"), [(64, True, True), (128, False, True), (128, True, False), (256, True, True)]
+)
+def test_gradients_are_torchs_where_these_are_ahead(size, derives, pays):
+    q = torch.empty(2, 4, 1024, size, dtype=torch.bfloat16)
+    target = arch.target("sm_90a")
+    (problem,) = launching.problems(lambda: torch.ops.wmma.attention(q, q, q), target)
+    assert profit._attention_pays(problem, target, False, derives)[0] is pays
+    assert profit._attention_pays(problem, target, True, derives)[0]  # beside a mask that ours does without
+
+
 def test_short_sequences_are_taken_beside_a_mask_that_is_none():
     """As transformers has it in a ViT: torch's attention reads a mask that shows everything."""
 

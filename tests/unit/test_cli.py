@@ -377,7 +377,7 @@ def test_explain_shows_each_launch_of_attentions_gradients(capsys):
         ((*ATTENTION, "--mask", "some", *TARGET), "invalid choice: 'some'"),
         ((*ATTENTION, "--mask", "bool", "--packed", *TARGET), "attention has no --mask with --packed or --pages"),
         ((*ATTENTION, "--mask", "bool", "--causal", *TARGET), "is_causal is set together with mask"),
-        (("matmul", "--gate", *SMALL), "matmul has no --gate; gemm_gemm has one"),
+        (("matmul", "--gate", *SMALL), "matmul has no --gate; gemm, gemm_gemm have one"),
         (
             (*ATTENTION, "--k", "64", *TARGET),
             "attention has no --k; its sizes are --batch --heads --kv-heads --queries",

@@ -179,7 +179,7 @@ def takes_gate(problem: GemmProblem, target: arch.Target) -> bool:
 def _apart(problem: GemmProblem, target: arch.Target) -> str:
     """Why a gated product is left to two, if it is."""
     if not takes_gate(problem, target):
-        return f"no loop of {target.name} takes both matrices at once: two products"
+        return f"no loop of {target.name} has both matrices at once, or is as fast: two products"
     return _costs_more(problem, target)
 
 
