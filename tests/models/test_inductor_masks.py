@@ -307,6 +307,20 @@ def test_heads_are_not_repeated(function, seen):
     assert call.kwargs.get("enable_gqa", False) is seen
 
 
+def test_a_scale_of_a_head_size_that_may_change_is_settled():
+    """As Llama's has it with dynamic=True: for another head size the graph is made anew, for other rows it is not."""
+
+    def function(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=q.shape[-1] ** -0.5)
+
+    compiled = Compiled(function, dynamic=True)
+    for rows, size, graphs in ((12, 8, 1), (17, 8, 1), (12, 16, 2)):
+        q, k, v = (torch.randn(2, 3, rows, size) for _ in "qkv")
+        torch.testing.assert_close(compiled(q, k, v), function(q, k, v))
+        assert compiled.graphs == graphs
+    assert [entry.op for entry in compiled.report.entries] == ["attention"]
+
+
 @pytest.mark.parametrize(
     ("mask", "rows", "size", "pays"),
     [

@@ -21,7 +21,9 @@ def read(node: Node, order: Order) -> Rewrite | str:
         return "dropout is on, which torch is to draw"
     if not isinstance(given["is_causal"], bool) or not isinstance(given["enable_gqa"], bool):
         return "is_causal or enable_gqa is not known when the graph is made"
-    scale = nodes.number(given["scale"])
+    scale, settled = nodes.number(given["scale"]), ()
+    if (symbolic := nodes.symbolic(given["scale"])) is not None:  # of a head size that may change, as in Llama's
+        scale, settled = symbolic.node.hint, (symbolic,)
     if given["scale"] is not None and (scale is None or not math.isfinite(scale)):
         return "its scale is no finite number that is known when the graph is made"
     if why := refused(node, (q, k, v), order):
@@ -47,7 +49,7 @@ def read(node: Node, order: Order) -> Rewrite | str:
     scalars |= {"enable_gqa": True} if before or given["enable_gqa"] else {}
     scalars |= {} if scale is None else {"scale": scale}
     tensors = {"q": q, "k": k, "v": v} | ({} if mask is None else {"mask": mask})
-    return Rewrite(pattern, "attention", (node,), tensors, scalars)
+    return Rewrite(pattern, "attention", (node,), tensors, scalars, settled=settled)
 
 
 def _before_repeating(k: Node, v: Node, node: Node, order: Order) -> tuple[Node, Node] | None:

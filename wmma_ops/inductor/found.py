@@ -79,6 +79,7 @@ class Rewrite:
     has_epilogue: bool = False  # beyond the bias, which torch's product adds too
     note: str = ""  # why it does not take more
     whole: "Rewrite | None" = None  # torch's one product, where the op and its parts multiply a piece of it each
+    settled: tuple[torch.SymFloat, ...] = ()  # factors which the graph has as numbers then: others make it anew
 
     @property
     def parts(self) -> "tuple[Rewrite, ...]":

@@ -175,6 +175,12 @@ def number(x: object) -> float | None:
     return float(x) if isinstance(x, (int, float)) and not isinstance(x, bool) else None
 
 
+def symbolic(x: object) -> torch.SymFloat | None:
+    """A factor that follows from sizes which may change."""
+    found = x.meta.get("example_value") if isinstance(x, Node) else None
+    return found if isinstance(found, torch.SymFloat) else None
+
+
 def activation(node: Node) -> str | None:
     """The name of the activation that the node applies to its input."""
     name, given = kind(node), arguments(node)

@@ -110,6 +110,8 @@ def _fake(rewrite: Rewrite, order: Order) -> torch.Tensor | tuple[torch.Tensor, 
 
 def _apply(graph: Graph, rewrite: Rewrite, order: Order, replaced: dict[Node, Node]) -> None:
     anchor = rewrite.anchor
+    for factor in rewrite.settled:
+        float(factor)  # leaves a guard
 
     def current(x: Node) -> Node:
         while x in replaced:
