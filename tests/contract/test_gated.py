@@ -115,6 +115,22 @@ def test_the_cheaper_way_is_taken():
         assert len(emulation.launches) == launches
 
 
+def test_what_the_planner_counts_is_what_nvidia_kernels_take():
+    """Also where lines across K are padded, of which halves of a tile have others than a whole one: it says so itself."""
+    problem, *_ = launching.problems(
+        partial(_gated, *_operands(F16, (), 1024, 1536, 256, ("n", "n"))), arch.target("sm_80")
+    )
+    for name in ("sm_80", "sm_90a"):
+        target = arch.target(name)
+        widths = {}
+        for config in planner.ranked(problem, target):
+            widths.setdefault((config.loop, config.block_n), config)
+        assert {("async_copy", 96), ("async_copy", 192)} <= widths.keys()
+        for config in widths.values():
+            for launch in planner.plan_of(problem, config, target, "").launches:
+                launch.compile(target)
+
+
 def test_few_rows_stream_one_matrix_after_the_other():
     x, weight = torch.empty(8, 512).half(), torch.empty(256, 512).half()
     target = arch.target("sm_90a")
@@ -195,6 +211,34 @@ def test_with_more_beside_it_is_two_products():
             want = activations.by_code(SILU).forward(s.double()) * (a.double() @ gate.double() + gate_bias.double())
             torch.testing.assert_close(out.double(), want, rtol=1e-4, atol=1e-4)
             assert launches == (0 if emulation is None else len(emulation.launches))
+
+
+@pytest.mark.usefixtures("in_one_kernel")
+@pytest.mark.parametrize("place", ["cpu", "gfx1201"])
+def test_an_empty_pair_beside_a_gate_leaves_the_other(place):
+    """Whose K is no gate's."""
+    for k, k2 in ((0, 64), (64, 0)):
+        a, b, gate, bias, gate_bias = _operands(F32, (), 20, 24, k)
+        a2, b2 = torch.randn(20, k2), torch.randn(k2, 24)
+        with _place(place):
+            out = wmma_ops.gemm(a, b, a2=a2, b2=b2, bias=bias, gate=gate, gate_bias=gate_bias, activation="silu")
+        s, u = a @ b + a2 @ b2 + bias, a @ gate + gate_bias
+        torch.testing.assert_close(out, torch.nn.functional.silu(s) * u, rtol=1e-4, atol=1e-4)
+
+
+def test_a_second_pairs_batch_is_none_of_the_gates():
+    for device in ("cpu", "meta"):
+        a, b, gate, _, gate_bias = (x.to(device) for x in _operands(F32, (), 2, 3, 5))
+        a2, b2 = torch.randn(7, 2, 4, device=device), torch.randn(4, 3, device=device)
+        with pytest.raises(ValueError, match=r"gate_bias has shape \[7, 3\]"):
+            wmma_ops.gemm(a, b, a2=a2, b2=b2, gate=gate, gate_bias=gate_bias.expand(7, 3))
+    a, b, gate, _, _ = _operands(F32, (), 2, 3, 5)
+    a2, b2, biases = torch.randn(7, 2, 4), torch.randn(4, 3), torch.randn(7, 3)
+
+    def call(a2, gate_bias):
+        return wmma_ops.gemm(a, b, a2=a2, b2=b2, gate=gate, gate_bias=gate_bias)
+
+    torch.testing.assert_close(torch.vmap(call)(a2, biases), torch.stack(list(map(call, a2, biases))))
 
 
 @pytest.mark.parametrize("name", ["silu", "relu", "none"])

@@ -26,7 +26,7 @@ ALL = "every name"
 # Asked for only when something is compiled: what costs seconds is tried without these alone.
 COMPILED = ("check", "modes_off", "is_traceable_wrapper_subclass", "compilation", "is_higher_order", "enter_autocast",
             "exit_autocast", "register_backend", "graph_pass", "inductor_settings", "inductor", "constant_for_compiler",
-            "schema")  # fmt: skip
+            "schema", "recorder")  # fmt: skip
 
 
 def internals() -> dict[str, list[str]]:
@@ -187,6 +187,16 @@ def pickled(module):
 
 def compiled() -> None:
     import wmma_ops
+
+    a, b, gate = (torch.randn(*shape, requires_grad=True) for shape in ((3, 4), (4, 5), (4, 5)))
+    for ours, theirs in (
+        (lambda a, b, gate: wmma_ops.gemm(a, b, activation="silu", multiply=a @ gate), lambda x, u: F.silu(x) * u),
+        (lambda a, b, gate: wmma_ops.gemm(a, b, activation="silu", gate=gate), lambda x, u: F.silu(x) * u),
+    ):
+        got, want = torch.compile(ours, backend="aot_eager")(a, b, gate), theirs(a @ b, a @ gate)
+        close(got, want)
+        for one, other in zip(*(torch.autograd.grad(y.square().sum(), (a, b, gate)) for y in (got, want)), strict=True):
+            close(one, other)
     import wmma_ops.inductor
 
     x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 4)

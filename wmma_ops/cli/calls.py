@@ -71,8 +71,9 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
 
 def _product_gradients(op: str, a: torch.Tensor, n: int, options, tensor) -> tuple[tuple, dict]:
     """A call of the gradients of a product of `a` and n columns, as the raw op takes it."""
-    if options.multiply:
-        raise ValueError("gemm has no --backward with --multiply; its gradients are several calls")
+    for beside in ("multiply", "gate"):
+        if getattr(options, beside, False):
+            raise ValueError(f"gemm has no --backward with --{beside}; its gradients are several calls")
     *batch, m, k = a.shape
     b = tensor(n, k) if op == "linear" else tensor(*batch, k, n, columns=options.b_columns)
     g = tensor(*batch, m, n)

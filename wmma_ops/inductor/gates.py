@@ -11,7 +11,7 @@ from wmma_ops.ops import activations
 def rewrites(first: Fused, ends: dict[Node, Fused]) -> Iterator[Rewrite]:
     """`first` with the product that it is multiplied by, where nothing else uses that."""
     gate = None if first.multiply is None else ends.get(first.multiply)
-    if gate is None or first.c is not None or first.alpha != 1 or not _gates(gate, first):
+    if gate is None or first.c is not None or first.alpha != 1 or not are_beside(gate, first):
         return
     tensors = {"a": first.a, "b": first.right, "bias": first.bias, "gate": gate.right, "gate_bias": gate.bias}
     yield Rewrite(
@@ -25,7 +25,7 @@ def rewrites(first: Fused, ends: dict[Node, Fused]) -> Iterator[Rewrite]:
     )
 
 
-def _gates(gate: Fused, first: Fused) -> bool:
+def are_beside(gate: Fused, first: Fused) -> bool:
     """Whether the one is A·gate, and perhaps a bias, beside the other's A·B."""
     bare = gate.c is gate.activation is gate.multiply is None and gate.alpha == 1
     shared = gate.a is first.a and gate.is_weight == first.is_weight and nodes.sole_user(gate.last) in first.nodes

@@ -188,7 +188,7 @@ def _pairs(second: Fused, ends: dict[Node, Fused]) -> Iterator[Rewrite]:
     gate, covered = None, (*first.nodes, *second.nodes)
     if first.multiply is not None:
         gate = ends.get(first.multiply)
-        if gate is None or not _gates(gate, first):
+        if gate is None or gate.bias is not None or not gates.are_beside(gate, first):
             return
         covered = (*gate.nodes, *covered)
 
@@ -216,10 +216,3 @@ def _pairs(second: Fused, ends: dict[Node, Fused]) -> Iterator[Rewrite]:
         has_epilogue=second.c is not None or second.alpha != 1,
         note=second.stops,
     )
-
-
-def _gates(gate: Fused, first: Fused) -> bool:
-    """Whether the one is A·gate beside the other's A·B0."""
-    plain = gate.is_plain and gate.bias is None and gate.c is None and gate.alpha == 1
-    shared = gate.a is first.a and gate.is_weight == first.is_weight
-    return plain and shared and nodes.same_shape(value(gate.b), value(first.b))

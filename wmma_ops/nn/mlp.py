@@ -9,7 +9,7 @@ from wmma_ops.nn.activation import apply, is_nested, is_plain, records_gradient
 from wmma_ops.nn.linear import Affine, Linear, for_one_node, linear, low_rank, product
 from wmma_ops.ops import activations, nodes
 from wmma_ops.ops import functions as ops
-from wmma_ops.ops.select import is_compiling
+from wmma_ops.ops.kept import keeps_in_graphs
 
 Tensor = torch.Tensor
 
@@ -39,10 +39,12 @@ def gated(x: Tensor, gate: Gate, *, recompute: bool = False) -> Tensor:
     if not recompute and (tensors := _of_one_node(x, gate)):
         return nodes.layer("gated")(*tensors, activation=activations.code("nn", "activation", gate.activation))
     alone = recompute or not records_gradient(x, *gate.tensors())
-    kept = is_compiling() and gate.up is not None and activations.is_builtin(gate.activation)
-    first, factor = gate.layers()
-    if (alone or kept) and first.adapter is factor.adapter is None:
-        return _at_once(x, first, factor, gate.activation)
+    if alone or (
+        gate.up is not None and activations.is_builtin(gate.activation) and keeps_in_graphs(x, *gate.tensors())
+    ):
+        first, factor = gate.layers()
+        if first.adapter is factor.adapter is None:
+            return _at_once(x, first, factor, gate.activation)
     if alone:
         # The halves of one layer share what its adapter multiplies first.
         low = low_rank(x, first.adapter) if gate.up is None and first.adapter is not None else None

@@ -473,7 +473,7 @@ def _products(operand):
 
 
 def _register(
-    op, gradients, *, only_added=lambda scalars, tensors: (), keeps_outputs=lambda scalars: False, with_aux=()
+    op, gradients, *, only_added=lambda scalars, tensors: (), keeps_outputs=lambda scalars, tensors: False, with_aux=()
 ):
     """Registers `gradients(grads, tensors, needs, outputs, **scalars)`, which answers with gradients by argument name.
 
@@ -493,7 +493,7 @@ def _register(
         ctx.kept = [argument for argument, x in tensors.items() if x is not None and argument not in light]
         ctx.scalars = {key: value for key, value in scalars.items() if key != "out_dtype"}
         outputs = output if isinstance(output, tuple) else (output,)
-        ctx.keeps_outputs = keeps_outputs(scalars)
+        ctx.keeps_outputs = keeps_outputs(scalars, tensors)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*(tensors[argument] for argument in ctx.kept), *(outputs if ctx.keeps_outputs else ()))
 
@@ -509,7 +509,7 @@ def _register(
 
     title = f"Wmma{op.title().replace('_', '')}"
     record = torch_internals.recorder(title, call, instead, remember, backward)
-    twins = [(twin, twin.recorder(title, instead, gradients)) for twin in with_aux]
+    twins = [(twin, twin.recorder(title, names, instead, gradients)) for twin in with_aux]
 
     def kernel(keyset, *inputs, **scalars):
         _refuse_dual(op, names, inputs)
@@ -533,8 +533,8 @@ def _register(
     nodes.register(op, kernel, gradients)
 
 
-def _is_relu(scalars):
-    return scalars["activation"] == 1
+def _is_relu(scalars, tensors):
+    return scalars["activation"] == 1 and tensors.get("multiply") is None and tensors.get("gate") is None
 
 
 def _addends(scalars, tensors):
@@ -556,8 +556,10 @@ _register(
 )
 _register("linear", _linear_gradients, only_added=_addends, keeps_outputs=_is_relu, with_aux=(LINEAR_WITH_AUX,))
 _register("gemm_gemm", _gemm_gemm_gradients, only_added=_outer_addends)
-_register("attention", partial(attention_gradients, "attention"), keeps_outputs=lambda scalars: True)
-_register("varlen_attention", partial(attention_gradients, "varlen_attention"), keeps_outputs=lambda scalars: True)
+_register("attention", partial(attention_gradients, "attention"), keeps_outputs=lambda scalars, tensors: True)
+_register(
+    "varlen_attention", partial(attention_gradients, "varlen_attention"), keeps_outputs=lambda scalars, tensors: True
+)
 _register("scaled_mm", None)
 _register("scaled_attention", None)
 nodes.load()

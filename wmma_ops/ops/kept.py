@@ -1,7 +1,7 @@
 """What a forward pass keeps for gradients that come at once, in one op: who may have them so, and of smooth activations in
 compiled graphs what they were given, which the product's own kernel keeps as it does for the nodes of C++."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import torch
 from wmma_ops import torch_internals
 from wmma_ops.ops import activations
 from wmma_ops.ops.library import overload
-from wmma_ops.ops.select import makes_graph, traced
+from wmma_ops.ops.select import is_compiling, makes_graph, traced
 from wmma_ops.ops.types import accumulator
 from wmma_ops.torch_internals import any_dispatch_mode, direct, is_one_of_many, transforms_active
 
@@ -55,6 +55,11 @@ def compiles_alone(*tensors) -> bool:
     return makes_graph() and not transforms_active() and not any(hasattr(x, "__tensor_flatten__") for x in tensors)
 
 
+def keeps_in_graphs(*tensors) -> bool:
+    """The same of a layer's tensors, while its code is traced."""
+    return is_compiling() and not any(hasattr(x, "__tensor_flatten__") for x in tensors)
+
+
 class Twin:
     """Of an op, that gives beside its result what its gradients need."""
 
@@ -88,8 +93,9 @@ class Twin:
         """The twin's arguments."""
         return {name: scalars[name] for name in self.scalars}, [tensors.get(name) for name in self.tensors]
 
-    def recorder(self, title: str, instead: Callable, formulas: Callable) -> Callable:
-        """As an op's own. A graph keeps what its backward pass reads, and no more of what is saved here."""
+    def recorder(self, title: str, names: Sequence[str], instead: Callable, formulas: Callable) -> Callable:
+        """As an op's own, whose tensors have these names. A graph keeps what its backward pass reads, and no more of what
+        is saved here."""
 
         def remember(ctx, scalars, inputs, output):
             ctx.scalars = scalars
@@ -110,7 +116,8 @@ class Twin:
             return tuple(found.get(name) for name in self.tensors)
 
         def without(*inputs, **scalars):
-            return instead(**dict(zip(self.tensors, inputs, strict=True)), **scalars), *(None,) * self.kept
+            given = dict(zip(self.tensors, inputs, strict=True))
+            return instead(*map(given.get, names), **scalars), *(None,) * self.kept
 
         return torch_internals.recorder(f"{title}{self.name}", overload(self.twin), without, remember, backward)
 

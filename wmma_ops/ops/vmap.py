@@ -86,6 +86,8 @@ def _product(info, tensors, dims, **scalars):
     everywhere = ("a",) if all(dims.get(name) is None for name in ("a", "b", "a2", "b2")) else ()
     if tensors.get("gate") is not None and (dims["b"] is None) != (dims["gate"] is None):
         everywhere = (*everywhere, "b", "gate")  # of one shape
+    if dims.get("gate_bias") is not None and all(dims.get(name) is None for name in ("a", "b", "gate")):
+        everywhere = (*everywhere, "a")  # a second pair's batch is none of the gate's
     spread = _spread(info.batch_size, tensors, dims, everywhere)
     return select("gemm", *spread.values())(**spread, **scalars), 0
 

@@ -14,6 +14,7 @@ from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.ops.errors import CaptureError, ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.runtime import border, driver, emulation, tuned
 from wmma_ops.runtime.warming import warming
 
@@ -115,8 +116,12 @@ def plan_for(problem, target: arch.Target) -> Plan:
 
 def compile_kernels(problem, target: arch.Target) -> None:
     """Plans a problem and compiles its kernels, into the cache; loads nothing."""
-    for launch in plan_for(problem, target).launches:
+    found = plan_for(problem, target)
+    for launch in found.launches:
         launch.compile(target)
+    if not found.launches and isinstance(problem, GemmProblem) and problem.gate:  # left to two
+        for one in problem.products:
+            compile_kernels(one, target)
 
 
 def _compiled(plan: Plan, target: arch.Target) -> list[jit.CodeObject]:

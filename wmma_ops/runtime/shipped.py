@@ -45,5 +45,7 @@ def _others(problem, target: arch.Target) -> Iterator[Plan]:
             yield kv_append.plan(asked, target)
         else:
             yield activation_gradient.plan(asked, target)
+    if isinstance(problem, GemmProblem) and problem.gate:
+        yield gemm.two(f"{_REASON}: two products")
     if isinstance(problem, GemmGemmProblem):
         yield gemm_gemm.two(f"{_REASON}: two products")

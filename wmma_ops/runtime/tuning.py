@@ -100,6 +100,10 @@ def _problem_of(call: Callable[[], object], target: arch.Target) -> GemmProblem:
     problems = launching.problems(call, target)
     if not all(isinstance(problem, GemmProblem) for problem in problems):
         raise ValueError("tune: the call is two products in one kernel; takes one product")
+    if any(problem.gate for problem in problems):
+        raise ValueError(
+            "tune: the call has a gate, of which one kernel or two products is decided by the model; takes none"
+        )
     if len(problems) != 1:
         raise ValueError(f"tune: the call is {len(problems)} products; takes one")
     return problems[0]

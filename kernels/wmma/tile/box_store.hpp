@@ -116,8 +116,8 @@ class BoxColumns<None, E, kDims> {
 };
 
 // A wave's 16 rows, kN columns at a time. Where these are no whole boxes, the last box covers a part of the one
-// before it, with the same results. Of a gated product the sums are the gate's, and then those of the same columns of
-// B.
+// before it, with the same results. Of a gated product the sums are B's, and then those of the same columns of the
+// gate.
 template <class Config, int kN>
 class BoxStore {
   using D = typename Config::D;

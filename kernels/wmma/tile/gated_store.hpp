@@ -1,5 +1,5 @@
-// What follows a gated product: D = cast(act(S)·U) of both sums of an element, S = A·gate + gate_bias and U = A·B +
-// bias. A lane has both, so it multiplies them before they go to memory as others do; where they are kept, they go
+// What follows a gated product: D = cast(act(S)·U) of both sums of an element, S = A·B + bias and U = A·gate +
+// gate_bias. A lane has both, so it multiplies them before they go to memory as others do; where they are kept, they go
 // first.
 #pragma once
 

@@ -27,6 +27,7 @@ Tensor by_two_products(const Gemm& p, const OptTensor& into) {
   Gemm other = p;
   other.gate = other.gate_bias = other.gate_aux = std::nullopt;
   other.multiply = gemm(gate, p.gate_aux);
+  other.check();
   return gemm(other, into);
 }
 

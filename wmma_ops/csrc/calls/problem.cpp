@@ -90,6 +90,7 @@ void Gemm::check() {
   if (b_sizes[b_dim - 2] != k) fail_inner(op, names.a, a, names.b, b);
   if (a_dim > 2) broadcast(op, names.a, batch, a, 2, names.b);
   if (b_dim > 2) broadcast(op, names.b, batch, b, 2, names.a);
+  if (gate_bias) check_along(op, names.gate_bias, gate_bias, in, device, n, batch, false);  // not of a second pair's
   if (a2 || b2) check_pair();
   if (gate || gate_bias) check_gate();
   out = check_out_dtype(op, out_dtype, in);
@@ -105,12 +106,11 @@ void Gemm::check() {
   vector(names.row_scale, row_scale, m, true);
   vector(names.col_scale, col_scale, n, true);
   vector("a_scale", a_scale, k, true);
-  vector(names.gate_bias, gate_bias, n, false);
   if (a_activation != 0) check_activation(op, "a_activation", a_activation);
   if (activation != 0) check_activation(op, "activation", activation);
   check_factor(op, "alpha", alpha, in);
   check_factor_of_c(op, "beta", beta, c, in);
-  if (a2) drop_empty_pair();
+  if (a2 && !gate) drop_empty_pair();  // else when the gate is a product by itself
 }
 
 void Gemm::check_pair() {

@@ -49,7 +49,7 @@ struct Gemm {
   Sizes out_sizes = {};  // [batch…, M, N]
   ScalarType in{}, in_b{}, out{};
 
-  // After it, where there is a second pair, neither K nor K2 is 0: a pair with nothing to sum up is gone.
+  // After it, where there is a second pair and no gate, neither K nor K2 is 0: a pair with nothing to sum up is gone.
   void check();
   bool has_prologue() const { return a_scale || a_activation != 0; }
   // Whether it is gated and no more, which there are kernels for.

@@ -93,7 +93,7 @@ def gemm(*tensors, **scalars):
     if t.gate is not None or t.gate_bias is not None:
         if t.gate is None or t.multiply is not None or t.a_scale is not None or t.a_activation != 0:
             refuse()
-        _gate(shape, b, t.gate, t.gate_bias)
+        _gate(product_shape(a, b), b, t.gate, t.gate_bias)
     return a.new_empty(shape, dtype=out)
 
 

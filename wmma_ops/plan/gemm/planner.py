@@ -155,7 +155,7 @@ def _second_pair(problem: GemmProblem) -> list[str]:
 
 def plan(problem: GemmProblem, target: arch.Target) -> Plan:
     if problem.gate and (reason := _apart(problem, target)):
-        return Plan(None, reason, (), 0, GemmNumbers(*[0] * 9))
+        return two(reason)
     config, price = choose(problem, target)
     copied = with_copies(problem, target)
     mapped = (
@@ -171,6 +171,11 @@ def plan(problem: GemmProblem, target: arch.Target) -> Plan:
     return plan_of(problem, config, target, _reason(problem, config, target, price))
 
 
+def two(reason: str) -> Plan:
+    """Leaves a gated product to two."""
+    return Plan(None, reason, (), 0, GemmNumbers(*[0] * 9))
+
+
 def takes_gate(problem: GemmProblem, target: arch.Target) -> bool:
     """Whether there is a kernel of a gated product."""
     return any(True for _ in candidates(problem, target))
@@ -178,6 +183,8 @@ def takes_gate(problem: GemmProblem, target: arch.Target) -> bool:
 
 def _apart(problem: GemmProblem, target: arch.Target) -> str:
     """Why a gated product is left to two, if it is."""
+    if problem.gate_order != problem.b_order:
+        return "the gate lies otherwise than B: two products"
     if not takes_gate(problem, target):
         return f"no loop of {target.name} has both matrices at once, or is as fast: two products"
     return _costs_more(problem, target)

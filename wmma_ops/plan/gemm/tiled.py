@@ -116,7 +116,8 @@ def operand_bytes(
         lines, length = (edge, config.block_k) if lines_along(order) else (config.block_k, edge)
         return config.parts * tile_bytes(target, lines, length, bytes_of(config.element))
 
-    return tile(config.block_m, problem.a_order), tile(config.block_n, problem.b_order)
+    # Of a gated product B's is two, of half the columns each.
+    return tile(config.block_m, problem.a_order), (1 + config.gated) * tile(config.columns, problem.b_order)
 
 
 def slab_bytes(config: GemmConfig, target: arch.Target) -> int:
