@@ -131,6 +131,16 @@ def test_what_the_planner_counts_is_what_nvidia_kernels_take():
                 launch.compile(target)
 
 
+def test_waves_that_ping_pong_have_room_for_both_sums():
+    target = arch.target("gfx950")
+    problem, *_ = launching.problems(partial(_gated, *_operands(BF16, (), 8192, 5632, 64)), target)
+    found = [x for x in planner.ranked(problem, target) if x.waves == 8 and x.waves_k == 1]
+    assert len(found) > 4
+    for config in found:
+        for launch in planner.plan_of(problem, config, target, "").launches:
+            launch.compile(target)
+
+
 def test_few_rows_stream_one_matrix_after_the_other():
     x, weight = torch.empty(8, 512).half(), torch.empty(256, 512).half()
     target = arch.target("sm_90a")
