@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from graph_ops import compiled
 from near import BOUNDS, check_near
 from planted import Planted, check_is_caught, check_that_each_stands_once
 
@@ -270,23 +271,6 @@ def test_a_wrong_gate_is_caught(of, sources):
     check_is_caught(of, sources / "wmma", lambda: _check_gate("silu", F32, "gfx942", 61, 40))
 
 
-def _compiled(call, *tensors):
-    """What a call gives in a compiled graph, its gradients, and the ops of the library in the graph and in its backward."""
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.aot_autograd import make_boxed_func
-
-    graphs = []
-
-    def compiler(module, _):
-        graphs.append([str(node.target) for node in module.graph.nodes if "wmma." in str(node.target)])
-        return make_boxed_func(module.forward)
-
-    torch._dynamo.reset()
-    out = torch.compile(call, backend=aot_autograd(fw_compiler=compiler, bw_compiler=compiler))(*tensors)
-    found = torch.autograd.grad(out, tensors, torch.cos(out.detach()), allow_unused=True)
-    return out.detach(), found, graphs
-
-
 GRAPHS = {
     "linear": (lambda x, w, b, r: wmma_ops.linear(x, w, b, activation="gelu"), "_linear"),
     "linear, residual": (lambda x, w, b, r: wmma_ops.linear(x, w, b, activation="silu", residual=r), "_linear"),
@@ -308,7 +292,7 @@ def test_a_compiled_graph_multiplies_no_more_often(kind, dtype):
     call, op = GRAPHS[kind]
     shapes = (3, 7, 24), (40, 24), (40,), (7, 1)
     tensors = [_random(*shape, dtype=dtype).requires_grad_() for shape in shapes]
-    out, found, graphs = _compiled(call, *tensors)
+    out, found, graphs = compiled(call, *tensors)
     assert graphs == [[f"wmma.{op}_aux.default"], [f"wmma.{op}_backward.default"]]
     eager = call(*tensors)
     torch.testing.assert_close(out, eager.detach(), rtol=0, atol=0)
@@ -321,7 +305,7 @@ def test_a_compiled_graph_multiplies_no_more_often(kind, dtype):
 @pytest.mark.parametrize("activation", [None, "relu"])
 def test_nor_without_a_smooth_activation(activation):
     tensors = [_random(*shape, dtype=F32).requires_grad_() for shape in ((5, 24), (40, 24), (40,))]
-    *_, graphs = _compiled(lambda *t: wmma_ops.linear(*t, activation=activation), *tensors)
+    *_, graphs = compiled(lambda *t: wmma_ops.linear(*t, activation=activation), *tensors)
     assert graphs == [["wmma.linear.default"], ["wmma._gemm_backward.default"]]
 
 
@@ -331,7 +315,7 @@ def test_recompute_keeps_nothing_in_a_compiled_graph():
         x = torch.randn(7, 24, requires_grad=True)
         kept = []
         with torch.autograd.graph.saved_tensors_hooks(lambda t, to=kept: to.append(tuple(t.shape)) or t, lambda t: t):
-            out, found, graphs = _compiled(layer, x)
+            out, found, graphs = compiled(layer, x)
         assert ((7, 40) in kept) is not recompute
         want = torch.autograd.grad(layer(x), x, torch.cos(out))[0]
         torch.testing.assert_close(found[0], want, rtol=1e-5, atol=1e-5)

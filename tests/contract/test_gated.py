@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from graph_ops import compiled
 from near import BOUNDS, check_near
 from planted import Planted, check_is_caught, check_that_each_stands_once
 
@@ -262,22 +263,6 @@ def test_gradients(name):
     assert torch.autograd.gradgradcheck(call, (a, b, gate, bias, gate_bias))
 
 
-def _in_graphs(call, tensors):
-    """The result, its gradients, and the names of our ops in the graph and in its backward."""
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.aot_autograd import make_boxed_func
-
-    names = []
-
-    def compiler(module, _):
-        names.append([str(node.target).split(".")[1] for node in module.graph.nodes if "wmma" in str(node.target)])
-        return make_boxed_func(module.forward)
-
-    torch._dynamo.reset()
-    out = torch.compile(call, backend=aot_autograd(fw_compiler=compiler, bw_compiler=compiler))(*tensors)
-    return out, torch.autograd.grad(out, tensors, torch.cos(out.detach())), names
-
-
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 def test_a_compiled_graph_keeps_both_factors(dtype):
     tensors = tuple(x.detach().requires_grad_() for x in _operands(dtype, (2,)))
@@ -286,13 +271,14 @@ def test_a_compiled_graph_keeps_both_factors(dtype):
     def call(a, b, gate, bias, gate_bias):
         return wmma_ops.gemm(a, b, bias=bias, gate=gate, gate_bias=gate_bias, activation="silu")
 
-    out, found, names = _in_graphs(call, tensors)
+    out, found, graphs = compiled(call, *tensors)
     a, b, gate, bias, gate_bias = in_wide
     want = torch.nn.functional.silu(a @ b + bias) * (a @ gate + gate_bias)
-    check_near(out.detach(), want.detach(), dtype)
-    for one, other in zip(found, torch.autograd.grad(want, in_wide, torch.cos(out.detach().double())), strict=True):
+    check_near(out, want.detach(), dtype)
+    for one, other in zip(found, torch.autograd.grad(want, in_wide, torch.cos(out.double())), strict=True):
         check_near(one, other, dtype)
-    assert names == [["_gated_aux"], ["_gemm_backward", "gemm", "_gemm_backward", "_gemm_backward"]]
+    backward = ["_gemm_backward", "gemm", "_gemm_backward", "_gemm_backward"]
+    assert graphs == [["wmma._gated_aux.default"], [f"wmma.{op}.default" for op in backward]]
 
 
 PAIR, STORE, OPERANDS = "tile/loader_pair.hpp", "tile/gated_store.hpp", "gemm/operands.hpp"

@@ -18,15 +18,6 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 SILU = activations.code("test", "activation", "silu")
 
 
-@pytest.fixture
-def in_one_kernel(monkeypatch):
-    monkeypatch.setattr(planner, "_costs_more", lambda *_: "")
-    torch.ops.wmma._forget_plans()
-    yield
-    torch.ops.wmma._forget_plans()
-
-
-@pytest.mark.usefixtures("in_one_kernel")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("keeps", [False, True], ids=["", "keeps"])
 @pytest.mark.parametrize("seed", range(5))

@@ -154,9 +154,11 @@ def _second_pair(problem: GemmProblem) -> list[str]:
 
 
 def plan(problem: GemmProblem, target: arch.Target) -> Plan:
-    if problem.gate and (reason := _apart(problem, target)):
+    if problem.gate and (reason := _lacks_gate(problem, target)):
         return two(reason)
     config, price = choose(problem, target)
+    if problem.gate and (reason := _costs_more(price, problem, target)):
+        return two(reason)
     copied = with_copies(problem, target)
     mapped = (
         [] if copied is None else [one for one in bounded(copied.problem, target) if _is_mapped(copied.problem, one[2])]
@@ -181,18 +183,21 @@ def takes_gate(problem: GemmProblem, target: arch.Target) -> bool:
     return any(True for _ in candidates(problem, target))
 
 
-def _apart(problem: GemmProblem, target: arch.Target) -> str:
-    """Why a gated product is left to two, if it is."""
+def _lacks_gate(problem: GemmProblem, target: arch.Target) -> str:
+    """Why there is none, if so."""
     if problem.gate_order != problem.b_order:
         return "the gate lies otherwise than B: two products"
     if not takes_gate(problem, target):
         return f"no loop of {target.name} has both matrices at once, or is as fast: two products"
-    return _costs_more(problem, target)
+    return ""
 
 
-def _costs_more(problem: GemmProblem, target: arch.Target) -> str:
-    one, two = choose(problem, target)[1], _price_of_two(problem, target)
-    return "" if one <= two else f"{one / 1000:.0f} thousand modelled cycles in one kernel, {two / 1000:.0f} in two"
+def _costs_more(price: float, problem: GemmProblem, target: arch.Target) -> str:
+    """Than two products, if so."""
+    other = _price_of_two(problem, target)
+    if price <= other:
+        return ""
+    return f"{price / 1000:.0f} thousand modelled cycles in one kernel, {other / 1000:.0f} in two"
 
 
 def _price_of_two(problem: GemmProblem, target: arch.Target) -> float:
