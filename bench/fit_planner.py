@@ -37,6 +37,7 @@ FITTED = {
     "tile_bytes": (8, 64),
     "round_trip": (300, 3000),
     "result_bytes": (2, 64),
+    "turns": (0.001, 1),
 }
 
 
@@ -47,14 +48,20 @@ class Shape:
     k: int
     b_along_k: bool
     type: str
+    beside: str = ""  # an activation and a factor, or a gate
 
-    def operands(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def operands(self) -> tuple[tuple[torch.Tensor, torch.Tensor], dict]:
         dtype = getattr(torch, self.type)
+        a = torch.zeros(self.m, self.k, dtype=dtype)
         b = torch.zeros(self.n, self.k, dtype=dtype).mT if self.b_along_k else torch.zeros(self.k, self.n, dtype=dtype)
-        return torch.zeros(self.m, self.k, dtype=dtype), b
+        if not self.beside:
+            return (a, b), {}
+        other = b if self.beside == "gate" else torch.zeros(self.m, self.n, dtype=dtype)
+        return (a, b), {self.beside: other, "activation": "silu"}
 
     def problem(self, target: arch.Target) -> GemmProblem:
-        return launching.problems(lambda: wmma_ops.matmul(*self.operands()), target)[0]
+        operands, beside = self.operands()
+        return launching.problems(lambda: wmma_ops.gemm(*operands, **beside), target)[0]
 
 
 SEEN = (
@@ -67,6 +74,9 @@ SEEN = (
     Shape(32, 4096, 2048, True, "bfloat16"),
     Shape(2048, 1024, 1024, True, "int8"),
     Shape(1024, 1024, 256, False, "float32"),
+    Shape(8192, 5632, 1024, True, "bfloat16"),
+    Shape(4096, 4096, 512, True, "bfloat16", "multiply"),
+    Shape(4096, 4096, 512, True, "bfloat16", "gate"),
 )
 UNSEEN = (
     Shape(4096, 4096, 512, False, "bfloat16"),
@@ -77,6 +87,8 @@ UNSEEN = (
     Shape(2048, 128, 1024, True, "bfloat16"),
     Shape(1536, 1536, 384, False, "float16"),
     Shape(200, 8000, 320, True, "float16"),
+    Shape(8192, 5632, 768, True, "bfloat16", "gate"),
+    Shape(4096, 11008, 512, True, "bfloat16", "multiply"),
 )
 EACH = 14  # kernels of a shape
 
@@ -98,8 +110,9 @@ def whole(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
 
 
 def timed(shape: Shape, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Sample:
+    operands, beside = shape.operands()
     with tuned.forced(problem, config):
-        launch = wmma_ops.explain("matmul", *shape.operands(), target=target.name).launches[0]
+        launch = wmma_ops.explain("gemm", *operands, target=target.name, **beside).launches[0]
     timing, units, card = launch.timing(), model.wholes(target), model.CARDS[target.name]
     work = work_of(problem, config, target)
     of_all = max(timing.cycles * timing.estimate.rounds, work.traffic / card.memory)
@@ -164,9 +177,9 @@ def written(way: Way) -> str:
 def write(table: dict[str, Way]) -> None:
     path = Path(ways.__file__)
     before, _, rest = path.read_text().partition("WAYS = {\n")
-    _, _, after = rest.partition("}  # fmt: skip\n")
-    rows = "".join(f'    "{name}": Way({written(way)}),\n' for name, way in table.items())
-    path.write_text(f"{before}WAYS = {{\n{rows}}}  # fmt: skip\n{after}")
+    _, _, after = rest.partition("\n}\n")
+    rows = "".join(f'    "{name}": Way(\n        {written(way)}\n    ),\n' for name, way in table.items())
+    path.write_text(f"{before}WAYS = {{\n{rows}}}\n{after}")
 
 
 def main() -> None:

@@ -89,6 +89,10 @@ class Way:
     fades: float = 1  # how fast `few` goes with more waves
     round_trip: float = ROUND_TRIP
     result_bytes: float = RESULT_BYTES
+    turns: float = 0  # as `crosstalk`, where two groups of waves ping-pong, who hide each other's latencies
+
+    def adds(self, ping_pong: bool) -> float:
+        return self.turns if ping_pong else self.crosstalk
 
 
 def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool = False) -> float:
@@ -134,6 +138,7 @@ class Work(NamedTuple):  # of which a plan makes hundreds: a dataclass takes fiv
     split_bytes: float  # partial sums written and read
     last: int  # blocks that share each tile of the last round
     persistent: bool  # blocks go from tile to tile
+    ping_pong: bool  # two groups of waves take turns
     traffic: float  # bytes that memory moves, for the whole launch
 
 
@@ -179,8 +184,9 @@ def cycles(target: arch.Target, work: Work) -> float:
     resident = min(work.load, work.resident)
     memory = work.tile_bytes / work.way.tile_bytes
     # The pipes are not quite independent, and few waves do not hide each other's latencies.
-    step = max(work.matrix, work.shared, memory) + work.way.crosstalk * (work.shared + memory)
-    step *= 1 + work.way.few / (resident * work.waves / 4) ** work.way.fades
+    step = max(work.matrix, work.shared, memory) + work.way.adds(work.ping_pong) * (work.shared + memory)
+    if not work.ping_pong:
+        step *= 1 + work.way.few / (resident * work.waves / 4) ** work.way.fades
     step *= 1 + work.way.share * log2(work.share)
     step += work.way.step
     waiting = work.way.round_trip / work.in_flight / resident

@@ -90,6 +90,10 @@ class Loop:
         """From memory."""
         return 1
 
+    def ping_pongs(self, problem: GemmProblem, config: GemmConfig) -> bool:
+        """Whether two groups of waves take turns at the matrix unit and at memory."""
+        return False
+
     def in_flight(self, config: GemmConfig) -> int:
         """Steps whose loads are under way."""
         return max(config.stages - 1, 1)
