@@ -25,6 +25,20 @@ struct WarpgroupTile {
   }
 };
 
+// Its lines from one on, by kThreads threads; for the matrix unit once they have met.
+template <class Tile, int kThreads>
+WMMA_DEVICE void clear_lines(unsigned char* tile, int from, uint32_t thread) {
+  const uint32_t none[4] = {};
+  const uint32_t first = static_cast<uint32_t>(from) * 128 + thread * 16;
+#pragma unroll
+  for (int box = 0; box < Tile::kBoxes; ++box) {
+    for (uint32_t at = first; at < Tile::kBoxBytes; at += kThreads * 16) {
+      arch::copy_bytes<16>(tile + box * Tile::kBoxBytes + at, none);
+    }
+  }
+  arch::fence_matrix_unit();
+}
+
 template <int kCount, class Sum>
 WMMA_DEVICE void hold_sums(Sum* sums) {
 #pragma unroll

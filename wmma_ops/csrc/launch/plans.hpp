@@ -38,7 +38,7 @@ struct PlannedLaunch {
   bool cooperative;  // all its blocks are on the device at once
 };
 
-constexpr int kMostLaunches = 4;
+constexpr int kMostLaunches = 6;
 
 struct Plan {
   int64_t workspace;  // bytes

@@ -477,15 +477,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     if (there >= kKeys) return;
     x.values.await(x.value);
     unsigned char* tile = dynamic_shared<unsigned char>() + (x.values.place(x.value) - start);
-    const uint32_t none[4] = {};
-    const uint32_t first = static_cast<uint32_t>(there) * 128 + threadIdx.x % kGroupThreads * 16;
-#pragma unroll
-    for (int box = 0; box < ValueTile::kBoxes; ++box) {
-      for (uint32_t at = first; at < ValueTile::kBoxBytes; at += kGroupThreads * 16) {
-        arch::copy_bytes<16>(tile + box * ValueTile::kBoxBytes + at, none);
-      }
-    }
-    arch::fence_matrix_unit();
+    clear_lines<ValueTile, kGroupThreads>(tile, there, threadIdx.x % kGroupThreads);
     arch::barrier_meet<kGroupThreads>(kMeetings + x.group);
   }
 

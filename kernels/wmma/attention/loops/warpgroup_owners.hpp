@@ -1,17 +1,21 @@
 // Gradients on sm_90a whose blocks own rows, of any head size to 256 and by any rules, for operands of 16 bits: what
 // the kernel whose blocks own keys and add to the queries' (loops/warpgroup_gradients.hpp) has no registers or no rules
-// for. Two consumer warpgroups own 64 rows each, of the queries or of the keys, and go through tiles of 64 others,
-// which come by the copy engine (TMA). A launch gives g_Q; or g_K, g_V, or both, as many as registers hold: what others
-// give is multiplied again, and no block waits for another.
+// for. Two consumer warpgroups, or one where two blocks are to share a unit, own 64 rows each, of the queries or of the
+// keys, and go through tiles of 64 others, which come by the copy engine (TMA). A launch gives g_Q; or g_K, g_V, or
+// both, as many as registers hold: what others give is multiplied again, and no block waits for another.
 //
 //   tile i     S │ g_P     │ g_V += weights·g_out │ g_Q or g_K += slopes·others
 //   meanwhile    │ weights │ slopes               │ (the other warpgroup's)
+//
+// Of packed sequences a block has rows of one; the others behind that one's last are the next one's, and are cleared.
+// Of a block mask the tiles come that it has.
 //
 // Nothing is under way from one tile to the next: where something was, ptxas waited for each product by itself.
 #pragma once
 
 #include <wmma/attention/gradients/elements.hpp>
 #include <wmma/attention/gradients/lane_queries.hpp>
+#include <wmma/attention/rows/varlen.hpp>
 #include <wmma/attention/tiles/warpgroup_tiles.hpp>
 #include <wmma/attention/weights.hpp>
 #include <wmma/tile/chain.hpp>
@@ -27,6 +31,7 @@ struct WarpgroupOwners {
   using Rules = typename Config::Rules;
   using Arguments = MappedArgumentsBy<Rules>;
   using Own = typename Elements::Arguments;  // what of these is there: not sequences, say
+  using Of = Choose<Rules::kSequences, OneSequence<T, float, Rules>, NoSequence<Own>>;
   using Place = typename Elements::Place;
   using Passed = typename Elements::Passed;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
@@ -34,8 +39,7 @@ struct WarpgroupOwners {
   static constexpr bool kGivesSecond = Config::kGivesSecond;  // g_V, by weights
   static_assert(kGivesFirst || kGivesSecond);
   static_assert(kOwnsKeys || !kGivesSecond, "values are with keys");
-  static_assert(!Rules::kSequences && !Rules::kBlocks, "tiles lie together");
-  static constexpr int kGroups = 2;
+  static constexpr int kGroups = Config::kWaves / 4;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
   static constexpr int kConsumers = kGroups * kGroupThreads;
   static constexpr int kThreads = kConsumers + kGroupThreads;
@@ -53,7 +57,8 @@ struct WarpgroupOwners {
     WMMA_DEVICE float operator()(int f) const { return numbers[Link::row_of(f)]; }
   };
   using Queries = Choose<kOwnsKeys, LaneQueries<Link, kSums>, OwnQueries>;
-  static constexpr int kConsumerRegisters = 232;
+  static constexpr int kMeetings = 1;                                  // barriers of a warpgroup by itself
+  static constexpr int kConsumerRegisters = kGroups == 1 ? 216 : 232;  // of half a unit's, or of all
   static constexpr int kOtherRegisters = 40;
   // Where a slope needs no more than the weight, weights are computed while g_P is multiplied.
   static constexpr bool kWeighsFirst = !Rules::kBends;
@@ -93,22 +98,35 @@ struct WarpgroupOwners {
   };
 
   // A block's rows, and the tiles of others that they meet, head by head.
-  struct Work {
-    using Visit = OthersVisit<kOwnsKeys, kOthers>;
+  struct Work : Of {
+    using Of::own;
+    using Visit =
+        Choose<Rules::kBlocks, BlockedVisit<kOwnsKeys, kBlockRows, kOthers, Rules>, OthersVisit<kOwnsKeys, kOthers>>;
     Place place;
     int first_row;
     OthersSpan<kOwnsKeys, Config::kCausal, Rules> span;
     int visits;
 
-    WMMA_DEVICE explicit Work(const Own& p)
-        : place(p, kBlockRows, Config::kSlice),
+    WMMA_DEVICE explicit Work(const Arguments& p)
+        : Of(p, static_cast<int>(uniform(Place(p, kBlockRows, Config::kSlice).batch))),
+          place(own, kBlockRows, Config::kSlice),
           first_row(static_cast<int>(place.tile) * kBlockRows),
-          span(p, place, first_row, kBlockRows, kOthers),
-          visits((kOwnsKeys ? p.group : 1) * span.tiles(kOthers)) {}
-    WMMA_DEVICE Visit begin(const Own& p) const { return Visit(p, place, span.others, span.begin); }
+          span(own, place, first_row, kBlockRows, kOthers),
+          visits((kOwnsKeys ? own.group : 1) * span.tiles(kOthers)) {}
+    // There are blocks for as many tiles as the longest sequence may have.
+    WMMA_DEVICE bool is_there() const { return !Rules::kSequences || first_row < static_cast<int>(place.rows); }
+    WMMA_DEVICE Visit begin() const {
+      return Visit{own, place, span.others, span.begin, span.end, first_row, lane_id()};
+    }
+    // Where in the tensors they lie.
+    WMMA_DEVICE uint32_t own_row(uint32_t row) const { return kOwnsKeys ? Of::key(row) : Of::query(row); }
+    WMMA_DEVICE uint32_t other_row(uint32_t row) const { return kOwnsKeys ? Of::query(row) : Of::key(row); }
   };
 
   static WMMA_DEVICE void run(const Arguments& p) {
+    if constexpr (Rules::kSequences) {
+      if (!Work(p).is_there()) return;
+    }
     const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
     const Queues queues(start);
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
@@ -127,7 +145,7 @@ struct WarpgroupOwners {
       consume(p, queues, arch::shuffle_word(wave / 4, 0));
     } else {
       arch::release_registers<kOtherRegisters>();
-      if (threadIdx.x == kConsumers) produce(p, queues);
+      if (Rules::kBlocks ? wave == kConsumerWaves : threadIdx.x == kConsumers) produce(p, queues);
       if (kOwnsKeys && wave == kConsumerWaves + 1) pass_tiles(p, queues);
     }
   }
@@ -135,35 +153,42 @@ struct WarpgroupOwners {
  private:
   // --------------------------------------------------------------------------------------------- what brings tiles
 
+  // By one thread; where there is a block mask its wave looks at that.
   static WMMA_DEVICE void produce(const Arguments& p, const Queues& queues) {
+    const bool leads = !Rules::kBlocks || lane_id() == 0;
     const Work work(p);
-    if (work.visits == 0) return;
+    typename Work::Visit visit = work.begin();
+    if (!visit.is_there(0, work.visits)) return;
     const typename Owned::Item owned(0);
     typename First::Item first(0);
     typename Second::Item second(0);
-    typename Work::Visit visit = work.begin(p);
-    queues.owned.open(owned, kGroups * kRowBytes);
     const auto bring_owned = [&](auto tile, int offset, const AttentionOperand& x, const TileMap& map) {
 #pragma unroll 1
       for (int group = 0; group < kGroups; ++group) {
         copy_tile<T, decltype(tile), kLines>(queues.owned.place(owned) + group * kRowBytes + offset,
                                              queues.owned.full(owned), x, map, work.place.batch, work.place.head,
-                                             work.first_row + group * kLines);
+                                             work.own_row(work.first_row + group * kLines));
       }
     };
-    bring_owned(FirstTile(), 0, kOwnsKeys ? p.k : p.q, kOwnsKeys ? p.k_map : p.q_map);
-    if constexpr (kGivesFirst) {
-      bring_owned(SecondTile(), FirstTile::kBytes, kOwnsKeys ? p.v : p.g_out, kOwnsKeys ? p.v_map : p.g_out_map);
+    if (leads) {
+      queues.owned.open(owned, kGroups * kRowBytes);
+      bring_owned(FirstTile(), 0, kOwnsKeys ? p.k : p.q, kOwnsKeys ? p.k_map : p.q_map);
+      if constexpr (kGivesFirst) {
+        bring_owned(SecondTile(), FirstTile::kBytes, kOwnsKeys ? p.v : p.g_out, kOwnsKeys ? p.v_map : p.g_out_map);
+      }
     }
 #pragma unroll 1
-    for (int left = work.visits; left > 0; --left, first.next(), second.next()) {
-      queues.first.open(first, FirstTile::kBytes);
-      copy_tile<T, FirstTile, kLines>(queues.first.place(first), queues.first.full(first), kOwnsKeys ? p.q : p.k,
-                                      kOwnsKeys ? p.q_map : p.k_map, work.place.batch, visit.other_head, visit.at);
-      queues.second.open(second, SecondTile::kBytes);
-      copy_tile<T, SecondTile, kLines>(queues.second.place(second), queues.second.full(second),
-                                       kOwnsKeys ? p.g_out : p.v, kOwnsKeys ? p.g_out_map : p.v_map, work.place.batch,
-                                       visit.other_head, visit.at);
+    for (int i = 0; visit.is_there(i, work.visits); ++i, first.next(), second.next()) {
+      if (leads) {
+        const uint32_t row = work.other_row(visit.at);
+        queues.first.open(first, FirstTile::kBytes);
+        copy_tile<T, FirstTile, kLines>(queues.first.place(first), queues.first.full(first), kOwnsKeys ? p.q : p.k,
+                                        kOwnsKeys ? p.q_map : p.k_map, work.place.batch, visit.other_head, row);
+        queues.second.open(second, SecondTile::kBytes);
+        copy_tile<T, SecondTile, kLines>(queues.second.place(second), queues.second.full(second),
+                                         kOwnsKeys ? p.g_out : p.v, kOwnsKeys ? p.g_out_map : p.v_map, work.place.batch,
+                                         visit.other_head, row);
+      }
       visit.advance(work.span.end, work.span.begin);
     }
   }
@@ -171,12 +196,12 @@ struct WarpgroupOwners {
   // The wave that passes lse, delta and dropout of queries to those that own keys.
   static WMMA_DEVICE void pass_tiles(const Arguments& p, const Queues& queues) {
     const Work work(p);
-    typename Work::Visit visit = work.begin(p);
+    typename Work::Visit visit = work.begin();
     typename PassedQueue::Item passed(0);
 #pragma unroll 1
-    for (int left = work.visits; left > 0; --left, passed.next()) {
+    for (int i = 0; visit.is_there(i, work.visits); ++i, passed.next()) {
       queues.passed.await_room(passed);
-      Passed::template write<arch::kWaveSize>(passed_at(passed), p, work.place.batch, visit.other_head, visit.at,
+      Passed::template write<arch::kWaveSize>(passed_at(passed), work.own, work.place.batch, visit.other_head, visit.at,
                                               visit.rows(), lane_id());
       arch::barrier_arrive(queues.passed.full(passed), true);
       visit.advance(work.span.end, work.span.begin);
@@ -190,24 +215,25 @@ struct WarpgroupOwners {
 
   static WMMA_DEVICE void consume(const Arguments& p, const Queues& queues, uint32_t group) {
     const Work work(p);
+    const Own& of_one = work.own;
     const uint32_t lane = lane_id();
     const int group_row = work.first_row + static_cast<int>(group) * kLines;
     const int first_row = group_row + static_cast<int>(threadIdx.x / arch::kWaveSize % 4) * Link::kRows;
     typename Elements::Rows rows{};
-    if constexpr (!kOwnsKeys) rows.load(p, work.place, first_row, lane);
+    if constexpr (!kOwnsKeys) rows.load(of_one, work.place, first_row, lane);
     float first_sums[1][kGivesFirst ? Config::kDepth / 2 : 1];
     float second_sums[1][kGivesSecond ? Config::kValueDepth / 2 : 1];
     clear(first_sums);
     clear(second_sums);
 
-    if (work.visits > 0) {
+    typename Work::Visit visit = work.begin();
+    if (visit.is_there(0, work.visits)) {
       const uint64_t own = FirstTile::operand(queues.owned.place(typename Owned::Item(0)) + group * kRowBytes);
       const uint64_t own_second =
           SecondTile::operand(queues.owned.place(typename Owned::Item(0)) + group * kRowBytes + FirstTile::kBytes);
-      typename Work::Visit visit = work.begin(p);
       queues.owned.await(typename Owned::Item(0));
 #pragma unroll 1
-      for (uint32_t number = 0; number < static_cast<uint32_t>(work.visits); ++number) {
+      for (uint32_t number = 0; visit.is_there(static_cast<int>(number), work.visits); ++number) {
         const typename First::Item first(number);
         const typename Second::Item second(number);
         const typename PassedQueue::Item passed(number);
@@ -217,6 +243,9 @@ struct WarpgroupOwners {
         if constexpr (kOwnsKeys) queues.passed.await(passed);
         queues.first.await(first);
         queues.second.await(second);
+        if constexpr (Rules::kSequences) {
+          if (visit.rows() < kOthers) clear_others(first, second, visit.rows(), group);
+        }
         arch::wgmma_fence();
         multiply_lines<T, FirstTile, FirstTile, Config::kColumns>(weights, own,
                                                                   FirstTile::operand(queues.first.place(first)));
@@ -231,12 +260,16 @@ struct WarpgroupOwners {
               slopes, own_second, SecondTile::operand(queues.second.place(second)));
           arch::wgmma_commit();
         }
-        const bool bounded = visit.rows() < kOthers ||
-                             is_bounded<kOwnsKeys, kLines, kOthers, typename Elements::Sight>(p, group_row, visit.at);
+        bool whole = false;
+        if constexpr (Rules::kBlocks) whole = visit.is_whole();
+        const bool bounded =
+            visit.rows() < kOthers || (Rules::kBlocks && Rules::kHides && !whole) ||
+            is_bounded<kOwnsKeys, kLines, kOthers, typename Elements::Sight>(of_one, group_row, visit.at);
         const auto each = [&](auto how) {
           const auto by = [&](auto is_bounded) {
-            const typename Elements::template Lane<decltype(is_bounded)::kIs> of(
-                p, work.place, visit.other_head, first_row, visit.at, visit.rows(), false, lane, passed_at(passed));
+            const typename Elements::template Lane<decltype(is_bounded)::kIs> of(of_one, work.place, visit.other_head,
+                                                                                 first_row, visit.at, visit.rows(),
+                                                                                 whole, lane, passed_at(passed));
 #pragma unroll
             for (int f = 0; f < kSums; ++f) how(of, f);
           };
@@ -295,15 +328,30 @@ struct WarpgroupOwners {
     }
 
     if constexpr (Elements::kCorrects && !kOwnsKeys) {
-      Elements::correct(first_sums[0], rows, p, work.place, first_row, lane);
+      Elements::correct(first_sums[0], rows, of_one, work.place, first_row, lane);
     }
     if constexpr (kGivesFirst) {
-      store_gradient<Link, Config::kOutVec>(first_sums, kOwnsKeys ? p.g_k : p.g_q, p.e, static_cast<float>(p.scale),
-                                            work.place, first_row, 0, lane);
+      store_gradient<Link, Config::kOutVec>(first_sums, kOwnsKeys ? of_one.g_k : of_one.g_q, of_one.e,
+                                            static_cast<float>(of_one.scale), work.place, first_row, 0, lane);
     }
     if constexpr (kGivesSecond) {
-      store_gradient<Link, Config::kOutVec>(second_sums, p.g_v, p.ev, 1.0f, work.place, first_row, 0, lane);
+      store_gradient<Link, Config::kOutVec>(second_sums, of_one.g_v, of_one.ev, 1.0f, work.place, first_row, 0, lane);
     }
+  }
+
+  // What weights of 0 are multiplied by, which may be no numbers. By each warpgroup for itself.
+  static WMMA_DEVICE void clear_others(const typename First::Item& first, const typename Second::Item& second,
+                                       int there, uint32_t group) {
+    unsigned char* shared = dynamic_shared<unsigned char>();
+    const uint32_t thread = threadIdx.x % kGroupThreads;
+    if constexpr (kGivesFirst) {
+      clear_lines<FirstTile, kGroupThreads>(shared + kFirstStart + first.stage() * FirstTile::kBytes, there, thread);
+    }
+    if constexpr (kGivesSecond) {
+      clear_lines<SecondTile, kGroupThreads>(shared + kSecondStart + second.stage() * SecondTile::kBytes, there,
+                                             thread);
+    }
+    arch::barrier_meet<kGroupThreads>(kMeetings + static_cast<int>(group));
   }
 
   template <int kCount>

@@ -13,12 +13,14 @@ from wmma_ops.ops.errors import ConfigError
 from wmma_ops.plan.attention import owners
 from wmma_ops.plan.attention.backward import BackwardConfig
 from wmma_ops.plan.attention.owners import OwnerConfig
-from wmma_ops.plan.attention.passes import delta
+from wmma_ops.plan.attention.passes import delta, fill
+from wmma_ops.plan.attention.rules import divides_blocks
 from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 
 _LINES = 64  # of a warpgroup, of a tile, and of a box
-_GROUPS = 2
+_GROUPS = 2  # of a block
+_NARROW = 64  # columns with which two blocks of one warpgroup share a unit: where tiles are few, one begins as one ends
 _WIDEST = 256  # columns whose sums registers hold, of all results
 _STAGES = (4, 4), (2, 2), (2, 1)  # places for tiles of both: numbers by which little is to be divided
 _DRAWN_BYTES = 8  # of a query, by which its weights are dropped
@@ -34,6 +36,10 @@ class WarpgroupOwnersConfig(OwnerConfig):
     second_stages: int  # for those of V or g_out
     passed: int  # bytes that are passed beside a tile of queries
 
+    @property
+    def groups(self) -> int:
+        return self.waves // 4
+
     def threads(self, target: arch.Target) -> int:
         return super().threads(target) + 4 * target.wave  # one brings tiles, a wave passes what is beside them
 
@@ -42,7 +48,7 @@ class WarpgroupOwnersConfig(OwnerConfig):
 
     def rows_bytes(self, size: int) -> int:
         """Of the owned rows."""
-        return _GROUPS * _LINES * (self.depth + (self.value_depth if self.gives_first else 0)) * size
+        return self.groups * _LINES * (self.depth + (self.value_depth if self.gives_first else 0)) * size
 
     def tiles_bytes(self, size: int) -> int:
         return _LINES * (self.first_stages * self.depth + self.second_stages * self.value_depth) * size
@@ -64,7 +70,7 @@ class WarpgroupOwnersConfig(OwnerConfig):
         first, second = ("g_K", "g_V") if self.owns_keys else ("g_Q", "")
         gives = " and ".join(name for name, gives in ((first, self.gives_first), (second, self.gives_second)) if gives)
         return (
-            f"{gives} by {_GROUPS} warpgroups of {_LINES} {own}, {self.others} {others}, "
+            f"{gives} by {self.groups} warpgroups of {_LINES} {own}, {self.others} {others}, "
             f"{self.first_stages} and {self.second_stages} stages"
         )
 
@@ -72,8 +78,13 @@ class WarpgroupOwnersConfig(OwnerConfig):
 def supports(problem: AttentionProblem, target: arch.Target) -> bool:
     """Whether the copy engine can fill the tiles, and a warpgroup's registers hold one of its sums."""
     fits = max(problem.e, problem.ev) <= _WIDEST and min(problem.sq, problem.skv) >= _LINES
-    together = not problem.sequences and not problem.block_q
-    return target.name == "sm_90a" and problem.dtype.itemsize == 2 and fits and together and problem.in_eights
+    own = _groups(problem) * _LINES
+    divided = all(divides_blocks(problem, *both) for both in ((own, _LINES), (_LINES, own)))
+    return target.name == "sm_90a" and problem.dtype.itemsize == 2 and fits and divided and problem.in_eights
+
+
+def _groups(problem: AttentionProblem) -> int:
+    return 1 if (problem.sequences or problem.block_q) and max(problem.e, problem.ev) <= _NARROW else _GROUPS
 
 
 def configs(problem: AttentionProblem, target: arch.Target) -> Iterator[WarpgroupOwnersConfig]:
@@ -84,11 +95,13 @@ def configs(problem: AttentionProblem, target: arch.Target) -> Iterator[Warpgrou
         gives += [(True, True, True)]
     else:
         gives += [(True, True, False), (True, False, True)]
+    groups = _groups(problem)
     for owns_keys, first, second in gives:
         passed = 0
         if owns_keys:
             passed = _LINES * ((3 if problem.corrects else 2) * 4 + (_DRAWN_BYTES if problem.drops else 0))
-        shape = (owns_keys, _GROUPS * 4, 1, _LINES, depth, value_depth, max(depth, value_depth), True, 1)
+        occupancy = _GROUPS // groups
+        shape = (owns_keys, groups * 4, 1, _LINES, depth, value_depth, max(depth, value_depth), True, occupancy)
         made = (WarpgroupOwnersConfig(*shape, first, second, *stages, passed) for stages in _STAGES)
         yield next(config for config in made if config.shared_bytes(target, problem.dtype) <= target.lds_bytes)
 
@@ -99,7 +112,11 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
         return None
     found = tuple(configs(problem, target))
     try:
-        launches = (delta.launch(problem, target), *(owners.launch(problem, config, target) for config in found))
+        launches = (
+            delta.launch(problem, target),
+            *(owners.launch(problem, config, target) for config in found),
+            *fill.launches(problem),
+        )
     except ConfigError:  # more threads than a launch counts: waves by themselves have fewer for as many rows
         return None
     numbers = AttentionNumbers(1, 0, 0, 1, queries=_LINES, packed=1, lines_k=_LINES)
