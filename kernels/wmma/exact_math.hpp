@@ -60,12 +60,17 @@ WMMA_DEVICE double decay(double a, double rest = 0.0) {
 // The normal distribution's upper tail Φ(−a) for a ≥ 0, from Φ(−a)·exp(a²/2)·(a + k) as a polynomial in
 // t = (a − k) / (a + k), on a ≤ 14 in float (k = 3, 2^-24) and a ≤ 40 in double (k = 5, 2^-55). The float tail's
 // relative error grows with a²/2: a·Φ(−a) falls faster.
-WMMA_DEVICE float upper_tail(float a) {
+WMMA_DEVICE float upper_tail(float a, float& power) {  // exp(−a²/2), too
   constexpr float kC[] = {0.72908366918774f,   -0.50933228502227f,    0.2300193493936f,
                           -0.047256101409085f, -0.010479935713027f,   0.0069239242253938f,
                           0.0010760382020277f, -0.00090325470460316f, -0.0002667681239838f};
   const float r = arch::approximate_rcp(a + 3.0f);
-  return arch::approximate_exp2(a * a * (-0.5f * kLog2E)) * r * polynomial(kC, arch::fma(-6.0f, r, 1.0f));
+  power = arch::approximate_exp2(a * a * (-0.5f * kLog2E));
+  return power * r * polynomial(kC, arch::fma(-6.0f, r, 1.0f));
+}
+WMMA_DEVICE float upper_tail(float a) {
+  float power;
+  return upper_tail(a, power);
 }
 
 WMMA_DEVICE double upper_tail(double a) {

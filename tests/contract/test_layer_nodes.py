@@ -16,6 +16,9 @@ from layer_nodes import (
     gated,
     gated_by_torch,
     leaf,
+    mlp,
+    mlp_by_torch,
+    mlp_tensors,
     wide,
 )
 from near import BOUNDS, check_near
@@ -201,7 +204,7 @@ def test_of_a_gate_too_only_what_is_asked_for_is_computed():
             found, ops = _names(call)
             want = gated_by_torch("silu")(*tensors)
             _check(found, [x.double() for x in torch.autograd.grad(want, leaves, torch.ones_like(want))], F32)
-            layers = ("gate" in asked) + ("up" in asked) + ("up_bias" in asked)
+            layers = ("gate" in asked) + ("up" in asked or "up_bias" in asked)
             expected = {"_gemm_backward": 1, "gemm": int("x" in asked), "_linear_backward": layers}
             assert ops == {k: v for k, v in expected.items() if v}, asked
 
@@ -215,18 +218,94 @@ def test_gradients_of_gradients_of_a_gate(activation):
 
 
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
-def test_an_mlp_with_a_gate_has_two_nodes(dtype):
-    mlp = FusedMLP(24, 40, activation="silu", gated=True, dtype=dtype)
+@pytest.mark.parametrize(
+    ("activation", "is_gated", "first"),
+    [
+        ("silu", True, "_gated_aux"),
+        ("gelu", False, "_linear_aux"),
+        ("relu", False, "gemm"),
+        ("none", True, "_gated_aux"),
+    ],
+)
+def test_an_mlp_is_one_node(activation, is_gated, first, dtype):
+    module = FusedMLP(24, 40, activation=activation, gated=is_gated, dtype=dtype)
     x = leaf(2, 7, 24, dtype=dtype)
-    out, forward = _names(lambda: mlp(x))
-    assert forward == {"linear": 1, "_gated_aux": 1}
-    leaves = [x, *mlp.parameters()]
+    out, forward = _names(lambda: module(x))
+    assert forward == ({"gemm": 2} if first == "gemm" else {first: 1, "gemm": 1})
+    leaves = [x, *module.parameters()]
     in_wide = wide(leaves)
-    h = gated_by_torch("silu")(*in_wide[:5])
-    want = F.linear(h, in_wide[5], in_wide[6])
+    own = in_wide if is_gated else [*in_wide[:3], None, None, *in_wide[3:]]
+    want = mlp_by_torch(activation)(*own)
+    check_near(out.detach(), want.detach(), dtype)
     found, backward = _names(lambda: torch.autograd.grad(out, leaves, torch.ones_like(out)))
     _check(found, torch.autograd.grad(want, in_wide, torch.ones_like(want)), dtype)
-    assert backward == {"gemm": 1, "_gemm_backward": 1, "_linear_backward": 4}
+    assert backward == {"_gemm_slopes": 1, "gemm": 1, "_linear_backward": 3 if is_gated else 2}
     with _Onlooker():
-        _, forward = _names(lambda: mlp(x))
-    assert "_gated_aux" not in forward
+        again = module(x)
+    assert again.grad_fn.name() != "WmmaMlpBackward"
+    _check([again.detach()], [want.detach()], dtype)
+
+
+# --------------------------------------------------------------------------------------------------------- whole MLPs
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+def test_an_mlp(dtype, place):
+    for batch, has_bias, is_gated, activation in (
+        ((), True, True, "silu"),
+        ((2,), False, False, "gelu"),
+        ((3, 2), True, False, "relu"),
+        ((), False, True, "relu"),
+    ):
+        tensors = mlp_tensors(dtype, batch, has_bias=has_bias, is_gated=is_gated)
+        found, right = beside_float64(mlp(activation), mlp_by_torch(activation), tensors, dtype)
+        with PLACES[place]() as emulation:
+            got = found()
+        _check(got, right, dtype)
+        if emulation is not None:  # the gate's two in one or not; what sums up biases is two or not
+            assert len(emulation.launches) <= (11 if is_gated else 8)
+
+
+def test_of_an_mlp_too_only_what_is_asked_for_is_computed():
+    names = "x", "first", "first_bias", "up", "up_bias", "second", "second_bias"
+    for count in (1, 2, 6):
+        for asked in itertools.combinations(names, count):
+            tensors = mlp_tensors(F32)
+            for name, x in zip(names, tensors, strict=True):
+                x.requires_grad_(name in asked)
+            leaves = [x for x in tensors if x.requires_grad]
+            out = mlp("silu")(*tensors)
+            found, ops = _names(functools.partial(torch.autograd.grad, out, leaves, torch.ones_like(out)))
+            want = mlp_by_torch("silu")(*tensors)
+            _check(found, [x.double() for x in torch.autograd.grad(want, leaves, torch.ones_like(want))], F32)
+            layers = [{"first", "first_bias"}, {"up", "up_bias"}, {"second", "second_bias"}]
+            expected = {
+                "_linear_backward": sum(not one.isdisjoint(asked) for one in layers),
+                "_gemm_slopes": int(not {"x", *layers[0], *layers[1]}.isdisjoint(asked)),
+                "gemm": int("x" in asked),
+            }
+            assert ops == {k: v for k, v in expected.items() if v}, asked
+
+
+@pytest.mark.usefixtures("new_memory_is_nan")
+@pytest.mark.parametrize(("activation", "is_gated"), [("silu", True), ("gelu", False), ("relu", False), (None, True)])
+def test_gradients_of_gradients_of_an_mlp(activation, is_gated):
+    tensors = mlp_tensors(F64, (), 3, 4, 5, is_gated=is_gated)
+    assert torch.autograd.gradcheck(mlp(activation), tensors)
+    assert torch.autograd.gradgradcheck(mlp(activation), tensors)
+
+
+def test_an_mlp_under_autocast_takes_its_type():
+    module = FusedMLP(24, 40, activation="gelu")
+    x = leaf(7, 24, dtype=F32)
+    with torch.autocast("cpu", dtype=BF16):
+        out = module(x)
+    assert (out.dtype, out.grad_fn.name()) == (BF16, "WmmaMlpBackward")
+    found = torch.autograd.grad(out, [x, *module.parameters()], torch.ones_like(out))
+    assert {one.dtype for one in found} == {F32}
+    rounded = [one.detach().bfloat16().double().requires_grad_() for one in (x, *module.parameters())]
+    want = mlp_by_torch("gelu")(*rounded[:3], None, None, *rounded[3:])
+    check_near(out.detach(), want.detach(), BF16)
+    for got, one in zip(found, torch.autograd.grad(want, rounded, torch.ones_like(want)), strict=True):
+        check_near(got.to(BF16), one, BF16)

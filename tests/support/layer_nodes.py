@@ -56,3 +56,24 @@ def gate_tensors(dtype, batch=(2,), rows=5, k=24, n=40, has_bias=True, device="c
     shapes = (*batch, rows, k), (n, k), (n,), (n, k), (n,)
     x, gate, gate_bias, up, up_bias = (leaf(*shape, dtype=dtype, scale=0.3, device=device) for shape in shapes)
     return (x, gate, gate_bias, up, up_bias) if has_bias else (x, gate, None, up, None)
+
+
+def mlp(activation):
+    code = activations.code("test", "activation", activation)
+    return lambda *tensors: nodes.layer("mlp")(*tensors, activation=code)
+
+
+def mlp_by_torch(activation):
+    act = activations.by_code(activations.code("test", "activation", activation)).forward
+
+    def forward(x, first, first_bias, up, up_bias, second, second_bias):
+        h = act(F.linear(x, first, first_bias))
+        return F.linear(h if up is None else h * F.linear(x, up, up_bias), second, second_bias)
+
+    return forward
+
+
+def mlp_tensors(dtype, batch=(2,), rows=5, k=24, n=40, has_bias=True, is_gated=True, device="cpu"):
+    x, *before = gate_tensors(dtype, batch, rows, k, n, has_bias, device)
+    second, bias = (leaf(*shape, dtype=dtype, scale=0.3, device=device) for shape in ((k, n), (k,)))
+    return x, *(before if is_gated else [*before[:2], None, None]), second, bias if has_bias else None

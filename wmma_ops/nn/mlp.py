@@ -73,6 +73,28 @@ def _of_one_node(x: Tensor, gate: Gate) -> tuple[Tensor | None, ...]:
     return (*of_one_type[:2], gate_layer.bias, of_one_type[2], up.bias) if of_one_type else ()
 
 
+def _mlp_of_one_node(
+    x: Tensor, first: Affine | Gate, second: Affine, activation: str | None
+) -> tuple[Tensor | None, ...]:
+    """The same of both layers, or all three."""
+    if isinstance(first, Gate):
+        layers, activation = (first.gate, first.up, second), first.activation
+    else:
+        layers = first, second
+    if None in layers or any(layer.adapter is not None for layer in layers):
+        return ()
+    if not activations.is_builtin(activation) or (len(layers) == 2 and activation in (None, "none")):
+        return ()
+    of_one_type = for_one_node(x, *(layer.weight for layer in layers))
+    if not of_one_type:
+        return ()
+    own, *weights = of_one_type
+    pairs = [(weight, layer.bias) for weight, layer in zip(weights, layers, strict=True)]
+    if len(pairs) == 2:
+        pairs.insert(1, (None, None))
+    return own, *(one for pair in pairs for one in pair)
+
+
 def mlp(
     x: Tensor, first: Affine | Gate, second: Affine, activation: str | None = None, *, recompute: bool = False
 ) -> Tensor:
@@ -81,6 +103,9 @@ def mlp(
     Where gradients are recorded, what lies between the layers is kept, unless `recompute`.
     """
     if records_gradient(x, *first.tensors(), *second.tensors()) and not recompute:
+        if tensors := _mlp_of_one_node(x, first, second, activation):
+            name = first.activation if isinstance(first, Gate) else activation
+            return nodes.layer("mlp")(*tensors, activation=activations.code("nn", "activation", name))
         return product(_hidden(x, first, activation), second)
     if isinstance(first, Gate):
         (b0, gate), activation = first.layers(), first.activation

@@ -255,6 +255,33 @@ def _gated_gradients(grads, t, needs, outs, *, activation):
     return {theirs: found.get(ours) for ours, theirs in names.items()}
 
 
+# out = h·secondᵀ + second_bias with h = act(x·firstᵀ + first_bias), or that times x·upᵀ + up_bias
+
+
+def _mlp_gradients(grads, t, needs, outs, *, activation):
+    x, first, up, second = t["x"], t["first"], t["up"], t["second"]
+    u = None if up is None else _gemm(x, up.mT, bias=t["up_bias"])
+    h = _gemm(x, first.mT, bias=t["first_bias"], activation=activation, multiply=u)
+    inner = "x", "first", "first_bias", "up", "up_bias"
+    asked = {"a": any(needs[name] for name in inner), "b": needs["second"], "bias": needs["second_bias"]}
+    found_2 = gemm_gradients(grads[0], {"a": h, "b": second.mT, "bias": t["second_bias"]}, asked, None)
+    g_second = found_2.get("b")
+    found = {"second": None if g_second is None else g_second.mT, "second_bias": found_2.get("bias")}
+    if not asked["a"]:
+        return found
+    names = {"x": "x", "bias" if up is None else "gate_bias": "first_bias"}
+    if up is None:
+        names |= {"weight": "first"}
+        given = {ours: t[theirs] for ours, theirs in names.items()} | {"residual": None}
+        wanted = {ours: needs[theirs] for ours, theirs in names.items()} | {"residual": False}
+        before = _linear_gradients([found_2["a"]], given, wanted, [h], activation=activation)
+    else:
+        names |= {"gate": "first", "up": "up", "up_bias": "up_bias"}
+        given, wanted = ({ours: of[theirs] for ours, theirs in names.items()} for of in (t, needs))
+        before = _gated_gradients([found_2["a"]], given, wanted, outs, activation=activation)
+    return found | {theirs: before.get(ours) for ours, theirs in names.items()}
+
+
 # D1 = alpha1·D0·B1 + beta1·C + bias1 with D0 = act(alpha0·A·B0 + bias0)·(A·gate)
 
 
@@ -565,6 +592,7 @@ _register("scaled_attention", None)
 nodes.load()
 nodes.register_layer("adapted", _adapted_gradients)
 nodes.register_layer("gated", _gated_gradients)
+nodes.register_layer("mlp", _mlp_gradients)
 
 
 def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):

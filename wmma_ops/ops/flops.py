@@ -115,6 +115,7 @@ def _register(counter) -> None:
         counter.register_flop_formula(ops, get_raw=formula is _varlen_attention)(formula)
     counter.register_flop_formula([torch.ops.wmma._gemm_aux, torch.ops.wmma._linear_aux])(_with_aux)
     counter.register_flop_formula(torch.ops.wmma._gated_aux)(_gated_aux)
+    counter.register_flop_formula(torch.ops.wmma._gemm_slopes)(_with_aux)
     counter.register_flop_formula(torch.ops.wmma._gemm_backward)(_gemm_backward)
     counter.register_flop_formula(torch.ops.wmma._linear_backward)(_linear_backward)
     counter.register_flop_formula(torch.ops.wmma._attention_backward)(_attention_backward)

@@ -63,6 +63,8 @@ MAPPED_RESULT = 0.4  # of a result's bytes, where the copy engine takes it away
 MAPPED_BESIDE = 1.5  # the same of what is read for each of its elements
 RESULT_BYTES = 19  # per cycle, of a unit's results and what is read beside them
 ACTIVATIONS = 104  # instructions per cycle
+# What shows of both beside another tile's products: they are issued by the same schedulers.
+OVERLAPPED_RESULTS, OVERLAPPED_ACTIVATIONS = 0.5, 0.77
 CROSSTALK = {"nvidia": 0.17, "amd": 0.3}  # of the other pipes' time that adds to the busiest one's
 CLUSTER = 970  # for each doubling of the blocks of a cluster
 SUM_BYTES = 15  # per cycle, of sums that waves or the blocks of a cluster add up
@@ -139,6 +141,7 @@ class Work(NamedTuple):  # of which a plan makes hundreds: a dataclass takes fiv
     last: int  # blocks that share each tile of the last round
     persistent: bool  # blocks go from tile to tile
     ping_pong: bool  # two groups of waves take turns
+    overlaps: bool  # what finishes a tile goes on beside the next one's products
     traffic: float  # bytes that memory moves, for the whole launch
 
 
@@ -194,7 +197,9 @@ def cycles(target: arch.Target, work: Work) -> float:
     total = LAUNCH + beside_memory(target, units, work.traffic, work.way.apart)
     rounds = ceil(work.load / work.resident)
     total += (1 if work.persistent else rounds) * work.way.block
-    total += rounds * (work.result_bytes / work.way.result_bytes + work.activations / ACTIVATIONS)
+    of_results, of_activations = (OVERLAPPED_RESULTS, OVERLAPPED_ACTIVATIONS) if work.overlaps else (1, 1)
+    results = of_results * work.result_bytes / work.way.result_bytes
+    total += rounds * (results + of_activations * work.activations / ACTIVATIONS)
     if work.last > 1:
         total += work.way.last
     total += work.way.cluster * log2(work.cluster) + work.shared_sums / SUM_BYTES

@@ -62,6 +62,7 @@ class GemmProblem:
     gate: bool = False  # a second matrix like B: D is act(A·B + bias) · (A·gate + gate_bias)
     gate_order: str = "k"
     gate_bias: torch.dtype | None = None
+    slopes: bool = False  # A·B is the gradient by act(C)·multiply: D is that by C, aux the one by multiply
 
     @classmethod
     def from_library(cls, values: list[int]) -> "GemmProblem":
@@ -131,6 +132,8 @@ class GemmProblem:
         for name in ("a_activation", "activation"):
             if getattr(self, name):
                 extras.append(f"{name} {activations.by_code(getattr(self, name)).name}")
+        if self.slopes:
+            extras.append("slopes")
         if self.aux:
             extras.append(f"aux {type_name(self.d)}")
         if extras:

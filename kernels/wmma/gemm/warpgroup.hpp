@@ -2,6 +2,10 @@
 // them straight from there, 64 rows each, and a wave that does nothing else has the copy engine bring tiles as far
 // ahead as there is room. Neighbouring blocks may share: those one below the other B's tiles, those side by side A's;
 // each brings a part, to all of them.
+//
+// All warpgroups have a part of one tile's rows; or two go by ping-pong, each through every second tile: one finishes
+// its own while the other multiplies. They take turns at the queue, in which the tiles' steps stand one behind the
+// other: whether an item has come can only be asked by who has seen, or knows that another has, what lay there before.
 #pragma once
 
 #include <wmma/gemm/kernel.hpp>
@@ -62,8 +66,15 @@ struct GemmKernel<Config, Warpgroup> {
   static_assert(kThreads == kConsumers + arch::kWaveSize || (kThreads == kConsumers + 128 && kWaves >= 8),
                 "one wave produces, or a warpgroup that leaves its registers to two, three or four");
   static constexpr int kClusterBlocks = Tiles::kCluster * Sharing::kBlocks;
-  static_assert(Config::kBlockM == kWaves * 16 && kWaves % 4 == 0 && Config::kWavesN == 1 && Config::kWavesK == 1,
+  static constexpr bool kPingPong = Config::kPingPong;
+  static constexpr uint32_t kGroups = kPingPong ? kWaves / 4 : 1;      // that have a tile each
+  static constexpr uint32_t kTogether = kWaves / kGroups;              // waves that have one together
+  static constexpr int kParts = kPingPong ? Config::kBlockM / 64 : 1;  // that a warpgroup has, 64 rows each
+  static_assert(Config::kBlockM == kTogether * 16 * kParts && kWaves % 4 == 0 && Config::kWavesN == 1 &&
+                    Config::kWavesK == 1,
                 "four waves down are a warpgroup");
+  static_assert(!kPingPong || (Tiles::kPersistent && kGroups == 2), "each goes on to the next tile but one");
+  static constexpr int kTurns = 3;  // barriers, one for each of two warpgroups
   static_assert(Sharing::kBlocks == 1 ||
                     (Tiles::kCluster == 1 && Tiles::kGroup % Config::kShare == 0 &&
                      (Config::kShareA == 1 || Tiles::kGroup == (Config::kShare > 1 ? Config::kShare : 0) ||
@@ -120,7 +131,7 @@ struct GemmKernel<Config, Warpgroup> {
       if constexpr (Config::kMappedD) arch::prefetch_map(&p.d_map);
       if constexpr (Config::kMappedD && kAux) arch::prefetch_map(aux_map(p));
       if constexpr (kGated && kAux) arch::prefetch_map(&p.gate_aux_map);
-      queue.make(Sharing::kPeers * kWaves);
+      queue.make(Sharing::kPeers * kTogether);
       arch::fence_barriers();
     }
     arch::wave_barrier();
@@ -227,65 +238,90 @@ struct GemmKernel<Config, Warpgroup> {
   }
 
   // The warpgroups.
+  static constexpr int kPartBytes = kAlongA ? 64 * 128 : TileA::kBoxBytes;  // of a tile of A
   static WMMA_DEVICE void consume(const Arguments& p, const Queue& queue, unsigned char* slab, uint32_t wave) {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
-    const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kBoxBytes);
+    const uint32_t rows_at = kPingPong ? 0 : group * kPartBytes;
+    const uint32_t wave_row = (kPingPong ? wave % 4 : wave) * 16;
     const uint32_t rounds = Tiles::count(p);
     BoxesOrSlabs store(p, p.d_map, slab, aux_map(p), gate_aux_map(p));
     const Consumers consumers(queue);
     Item item(0);
     const uint64_t a = TileA::operand(queue.place(item) + rows_at);  // of the first place
     const uint64_t b = TileB::operand(queue.place(item) + TileA::kBytes);
-    for (Tiles tiles; tiles.valid(p); tiles.next()) {
+    uint32_t round = 0;
+    if (kPingPong && group == 1) arch::barrier_pass<kConsumers>(kTurns);
+    for (Tiles tiles; tiles.valid(p); tiles.next(), ++round) {
       const Work work(p, tiles);
+      if (kPingPong && round % kGroups != group) {
+        item.skip(work.items());
+        continue;
+      }
       // 1. What the tile needs besides: the epilogue's operands to the L2 cache, sums of zero.
       const uint32_t items = kPersistent ? rounds * work.items() : work.items();  // of the queue, altogether
       if (!work.tile.is_partial) {
         const Epilogue<Config, Sum> epilogue(p, work.batch);
-        epilogue.template prefetch<Config::kBlockM, kColumnsOf<Config>, kConsumers>(work.row, work.column, threadIdx.x);
+        constexpr int kAsking = kTogether * arch::kWaveSize;
+        epilogue.template prefetch<Config::kBlockM, kColumnsOf<Config>, kAsking>(work.row, work.column,
+                                                                                 threadIdx.x % kAsking);
       }
-      Wave wave_sums;
-      wave_sums.clear();
-      Sum* sums = &wave_sums.sums[0][0][0];
+      Wave parts[kParts];
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        parts[i].clear();
+        hold_sums<kN / 2>(sums_of(parts[i]));
+      }
       Sum part[kN / 2];
-      Sum* into = kAddsParts ? part : sums;
-      hold_sums<kN / 2>(sums);
       Item before = item;
+      if constexpr (kPingPong) arch::barrier_meet<kConsumers>(kTurns + static_cast<int>(group));
       // 2. Tile by tile: await it, start its products, and when those before are done give their tile back.
 #pragma unroll 1
       for (uint32_t step = 0; step < work.items(); ++step, item.next()) {
         queue.await(item);
         const uint32_t further = item.stage() * kStageBytes;
-        multiply(into, arch::wgmma_operand_after(a, further), arch::wgmma_operand_after(b, further));
+        arch::wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          multiply(kAddsParts ? part : sums_of(parts[i]), arch::wgmma_operand_after(a, further + i * kPartBytes),
+                   arch::wgmma_operand_after(b, further));
+        }
+        arch::wgmma_commit();
         if constexpr (kAddsParts) {
+          static_assert(kParts == 1, "that are added up by themselves");
           arch::wgmma_wait<0>();
           hold_sums<kN / 2>(part);
           consumers.done(item, items);
 #pragma unroll
-          for (int i = 0; i < kN / 2; ++i) sums[i] += part[i];
+          for (int i = 0; i < kN / 2; ++i) sums_of(parts[0])[i] += part[i];
         } else {
           arch::wgmma_wait<1>();  // the product before this one has read its tile
           consumers.done(before, step > 0 ? items : 0);
           before = item;
         }
       }
+      if constexpr (kPingPong) arch::barrier_pass<kConsumers>(kTurns + 1 - static_cast<int>(group));
       // 3. The last products, while what the results need is asked for.
       if (!Tiles::kIsSplit && tiles.is_last(p)) arch::let_next_start();
-      if constexpr (kPersistent || Config::kMappedD) store.ask(work.batch, work.row, work.column, wave * 16, 0);
+      if constexpr (kPersistent || Config::kMappedD) store.ask(work.batch, work.row, work.column, wave_row, 0);
       arch::wgmma_wait<0>();
       if constexpr (!kAddsParts) consumers.done(before, work.items() > 0 ? items : 0);
-      hold_sums<kN / 2>(sums);
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) hold_sums<kN / 2>(sums_of(parts[i]));
       // 4. The results.
       if constexpr (!kPersistent) arch::barrier_meet<kConsumers>(2);  // what is stored lies where the tiles lay
       if constexpr (kPersistent || Config::kMappedD) {
-        store.run(wave_sums, work.batch, work.row, work.column, wave * 16, 0);
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          if (i > 0) store.ask(work.batch, work.row, work.column, wave_row + i * 64, 0);
+          store.run(parts[i], work.batch, work.row, work.column, wave_row + i * 64, 0);
+        }
       } else {
         const Store slabs(p, slab, lane_id(), 0, Tiles::kCluster > 1 ? work.tile.split : 0, work.batch,
-                          work.tile.number, work.tile.split, work.row, work.column, wave * 16, 0);
+                          work.tile.number, work.tile.split, work.row, work.column, wave_row, 0);
         if (work.tile.is_partial) {
-          slabs.template run<Tiles::kIsSplit>(wave_sums);
+          slabs.template run<Tiles::kIsSplit>(parts[0]);
         } else {
-          slabs.template run<Tiles::kEveryPartial>(wave_sums);
+          slabs.template run<Tiles::kEveryPartial>(parts[0]);
         }
       }
     }
@@ -316,15 +352,14 @@ struct GemmKernel<Config, Warpgroup> {
   };
 
   static WMMA_DEVICE void multiply(Sum* sums, uint64_t a, uint64_t b) {
-    arch::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       arch::Wgmma<A, B, kN>::template mma<!kAlongA, !kAlongB>(sums, TileA::template step<kAlongA>(a, step, kStep),
                                                               TileB::template step<kAlongB>(b, step, kStep),
                                                               !kAddsParts || step != 0);
     }
-    arch::wgmma_commit();
   }
+  static WMMA_DEVICE Sum* sums_of(Wave& wave) { return &wave.sums[0][0][0]; }
 };
 
 }  // namespace wmma

@@ -19,6 +19,9 @@ struct GemmOperand {
 // is M×K, B is K×N, A2 is M×K2, B2 is K2×N, a_scale is read as an M×K matrix and everything else as an M×N one. The
 // second pair may be absent. `aux`, where it is kept, is what the activation is given, of D's type and in its order.
 //
+// Where the product is a gradient, by act(C) · multiply, D is the one by C and `aux` the one by multiply:
+// D = cast(A·B · multiply · act′(C)), aux = cast(A·B · act(C)).
+//
 // Of a gated product there is D = cast(act(A·B + bias) · (A·gate + gate_bias)) alone: the gate lies as B does, and
 // where `aux` is kept, so is the other factor.
 struct GemmArguments {

@@ -210,8 +210,7 @@ class BoxStore {
                 beside.bias = bias[e];
                 if constexpr (!kIsNone<C>) beside.c = half_of<C>(added[j * 2 + half], e);
                 if constexpr (!kIsNone<Multiply>) beside.multiply = half_of<Multiply>(factors[step][j * 2 + half], e);
-                x[e] = finish.before_activation(sums[at_sum], beside);
-                y[e] = finish.after_activation(x[e], beside);
+                y[e] = finish.finish(sums[at_sum], beside, x[e]);
               }
             }
             if constexpr (kKeepsAux<Config>) aux[step][j * 2 + half] = rounded_pair<D>(x[0], x[1]);

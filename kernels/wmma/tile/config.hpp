@@ -28,6 +28,13 @@ inline constexpr bool kKeepsAux = false;
 template <class Config>
 inline constexpr bool kKeepsAux<Config, decltype(static_cast<void>(Config::kAux))> = Config::kAux;
 
+// Whether a product's sums are the gradient by act(C)·multiply, which a configuration says: the result is that by C,
+// and what is kept, beside a factor, the one by that.
+template <class Config, class = void>
+inline constexpr bool kGivesSlopes = false;
+template <class Config>
+inline constexpr bool kGivesSlopes<Config, decltype(static_cast<void>(Config::kSlopes))> = Config::kSlopes;
+
 // Whether a product is gated, which a configuration says by the type of the gate's bias: the tile of B is then two,
 // side by side, of as many columns each as the result's has.
 template <class Config, class = void>

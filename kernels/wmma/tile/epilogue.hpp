@@ -3,6 +3,7 @@
 // finishes neighbouring columns and moves them with wide accesses.
 #pragma once
 
+#include <wmma/activation_gradient/derivative.hpp>
 #include <wmma/arch/sm90.hpp>
 #include <wmma/grid.hpp>
 #include <wmma/tile/batch.hpp>
@@ -93,6 +94,21 @@ class Epilogue {
     if constexpr (!kIsNone<typename Config::Multiply>) x *= beside.multiply;
     return x;
   }
+  // The result of a sum, and what is kept beside it.
+  WMMA_DEVICE E finish(Sum sum, const Beside& beside, E& kept) const {
+    if constexpr (kGivesSlopes<Config>) {
+      E x = convert<E>(sum);
+      if constexpr (!kIsNone<typename Config::Multiply>) {
+        kept = x * activate<Config::kActivation, E>(beside.c);
+        x *= beside.multiply;
+      }
+      if constexpr (Config::kActivation != kNone) x = times_derivative<Config::kActivation>(x, beside.c);
+      return x;
+    } else {
+      kept = before_activation(sum, beside);
+      return after_activation(kept, beside);
+    }
+  }
 
   // Finishes kVec columns from `column` on, which are inside.
   WMMA_DEVICE void store(const Sum* sums, const Columns& columns, const Elements& elements, int64_t row,
@@ -108,9 +124,9 @@ class Epilogue {
       if constexpr (!kIsNone<typename Config::C>) beside.c = convert<E>(elements.c.values[e]);
       if constexpr (!kIsNone<typename Config::Bias>) beside.bias = convert<E>(columns.bias.values[e]);
       if constexpr (!kIsNone<typename Config::Multiply>) beside.multiply = convert<E>(elements.multiply.values[e]);
-      x[e] = before_activation(sums[e], beside);
-      if constexpr (kKeepsAux<Config>) aux[e] = finished<D>(x[e]);
-      x[e] = after_activation(x[e], beside);
+      E kept;
+      x[e] = finish(sums[e], beside, kept);
+      if constexpr (kKeepsAux<Config>) aux[e] = finished<D>(kept);
     }
 #pragma unroll
     for (int e = 0; e < kVec; ++e) result[e] = finished<D>(x[e]);

@@ -33,6 +33,9 @@ class TileQueue {
       }
     }
 
+    // So many that others take.
+    WMMA_DEVICE void skip(uint32_t count) { *this = Item(number_ + count); }
+
    private:
     uint32_t number_;
     uint32_t stage_;

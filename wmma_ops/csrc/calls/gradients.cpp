@@ -80,6 +80,16 @@ ActivationGradient::Result activated(const ActivationGradient& p) {
   return found;
 }
 
+void check_activation(const char* op, int64_t activation) {
+  if (activation < 0 || activation >= wmma::kBuiltinActivations) {
+    fail_value(op, "activation", "is code ", activation, "; takes 0 to ", wmma::kBuiltinActivations - 1);
+  }
+}
+void check_like_product(const Gemm& p, const char* name, const Tensor& x) {
+  check_tensor(p.op, name, x, p.device, {p.in}, p.names.a);
+  if (sizes_of(x) != p.out_sizes) fail_shape(p.op, name, x, p.out_sizes, ", the shape of the product");
+}
+
 // Checked, and all that is asked for started.
 std::vector<Tensor> gradients(Gemm& p, const Tensor& g, const OptTensor& s, const OptTensor& multiply,
                               int64_t activation, const Asked& asked) {
@@ -89,22 +99,16 @@ std::vector<Tensor> gradients(Gemm& p, const Tensor& g, const OptTensor& s, cons
   check_beside(p.op, "g", g, p.in, p.device);
   if (sizes_of(g) != p.out_sizes) fail_shape(p.op, "g", g, p.out_sizes, ", the shape of the product");
   if (asked.bias_dtype) check_type_beside(p.op, "bias_dtype", *asked.bias_dtype, p.in);
-  if (activation < 0 || activation >= wmma::kBuiltinActivations) {
-    fail_value(p.op, "activation", "is code ", activation, "; takes 0 to ", wmma::kBuiltinActivations - 1);
-  }
+  check_activation(p.op, activation);
   if (s.has_value() != (activation != 0 || multiply)) {
     fail_type(p.op, "s",
               s ? "is there; takes None without an activation" : "is None; takes a tensor beside an activation");
   }
   if (asked.of_multiply && !multiply)
     fail_type(p.op, "multiply", "is None; takes the tensor that of_multiply is about");
-  const auto check_like_product = [&](const char* name, const Tensor& x) {
-    check_tensor(p.op, name, x, p.device, {p.in}, p.names.a);
-    if (sizes_of(x) != p.out_sizes) fail_shape(p.op, name, x, p.out_sizes, ", the shape of the product");
-  };
-  if (s) check_like_product("s", *s);
-  if (multiply) check_like_product("multiply", *multiply);
-  if (s) check_like_product("g", g);
+  if (s) check_like_product(p, "s", *s);
+  if (multiply) check_like_product(p, "multiply", *multiply);
+  if (s) check_like_product(p, "g", g);
   std::vector<Tensor> found;
   ActivationGradient::Result of_s{g, std::nullopt, std::nullopt};
   const bool multiplies = asked.of_a || asked.of_b;
@@ -132,6 +136,33 @@ std::vector<Tensor> gemm_backward(const Tensor& g, const Tensor& a, const Tensor
   Gemm p{"_gemm_backward", a, b};
   p.alpha = alpha;
   return gradients(p, g, s, multiply, activation, {of_a, of_b, of_s, bias_dtype, of_multiply});
+}
+
+std::vector<Tensor> gemm_slopes(const Tensor& g, const Tensor& b, const Tensor& s, const OptTensor& multiply,
+                                int64_t activation) {
+  NoGrad guard;
+  require("_gemm_slopes", "g", g, "b", b, "s", s);
+  Gemm p{"_gemm_slopes", g, b};
+  p.names.a = "g";
+  p.check();
+  check_floating(p.op, p.names.a, p.in);
+  check_activation(p.op, activation);
+  if (activation == 0 && !multiply) fail_type(p.op, "multiply", "is None; takes a tensor without an activation");
+  check_like_product(p, "s", s);
+  if (multiply) check_like_product(p, "multiply", *multiply);
+  if (is_plain_cpu(p.device) || way_of(p.device).on_cpu) {
+    const auto found = activated({p.op, p.device, gemm(p), s, activation, std::nullopt, false, multiply});
+    if (multiply) return {found.g_s, *found.g_u};
+    return {found.g_s};
+  }
+  p.c = s;
+  p.multiply = multiply;
+  p.activation = activation;
+  p.slopes = true;
+  if (multiply) p.aux = launch::made(p.out_sizes, p.out, p.device);
+  const Tensor g_s = gemm(p);
+  if (multiply) return {g_s, *p.aux};
+  return {g_s};
 }
 
 std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tensor& weight, const OptTensor& s,

@@ -11,6 +11,10 @@ namespace wmma_ops {
 std::vector<Tensor> gemm_backward(const Tensor& g, const Tensor& a, const Tensor& b, const OptTensor& s,
                                   const OptTensor& multiply, double alpha, int64_t activation, bool of_a, bool of_b,
                                   bool of_s, bool of_multiply, const std::optional<ScalarType>& bias_dtype);
+// Where D was multiplied in turn, D·Bᵀ, by the gradient of that: the one of S, and where there is multiply, of it, in
+// the product's own kernel. `b` is Bᵀ's transpose.
+std::vector<Tensor> gemm_slopes(const Tensor& g, const Tensor& b, const Tensor& s, const OptTensor& multiply,
+                                int64_t activation);
 // The same of S = X·Wᵀ + bias.
 std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tensor& weight, const OptTensor& s,
                                     int64_t activation, bool of_x, bool of_weight, bool of_s,

@@ -290,6 +290,9 @@ const Op kGradients[] = {
      "_linear_aux(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, *, int activation=0) "
      "-> (Tensor, Tensor)",
      TORCH_BOX(&linear_aux)},
+    {"_gemm_slopes",
+     "_gemm_slopes(Tensor g, Tensor b, Tensor s, Tensor? multiply=None, *, int activation=0) -> Tensor[]",
+     TORCH_BOX(&gemm_slopes)},
     {"_gemm_backward",
      "_gemm_backward(Tensor g, Tensor a, Tensor b, Tensor? s=None, Tensor? multiply=None, *, float alpha=1, "
      "int activation=0, bool of_a=True, bool of_b=True, bool of_s=False, bool of_multiply=False, "

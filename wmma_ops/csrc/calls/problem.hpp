@@ -41,6 +41,8 @@ struct Gemm {
   OptTensor aux = {};  // where what the activation is given is kept: as the result, and in its type
   OptTensor gate = {}, gate_bias = {};
   OptTensor gate_aux = {};  // where what that gives is kept, beside aux
+  // The product is the gradient by act(c)·multiply: the result is that by c, and what is kept the one by multiply.
+  bool slopes = false;
 
   // Filled in by check.
   Device device{};

@@ -111,6 +111,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   fields.gate = v[kGate].present;
   fields.gate_order = gate_way.across;
   fields.gate_bias = v[kGateBias].code;
+  fields.slopes = p.slopes;
   problem = ProblemKey(fields);
 }
 

@@ -26,6 +26,17 @@ inline Tensor weight_gradient(const Tensor& g, const Tensor& x, const Tensor& we
   return linear_backward(g, x, weight, OptTensor(), 0, false, true, false, std::nullopt)[0];
 }
 
+// What is asked for of x·weightᵀ + bias, of which these are the places, but for the gradient of x.
+inline void layer_gradients(Backward& own, const Tensor& g, const Tensor& x, int weight, int bias) {
+  const bool of_weight = own.needs[weight];
+  if (!of_weight && !own.needs[bias]) return;
+  std::optional<ScalarType> type;
+  if (own.needs[bias]) type = type_of_argument(own, bias);
+  const auto found = linear_backward(g, x, own.tensors[weight], OptTensor(), 0, false, of_weight, false, type);
+  if (of_weight) own.found[weight] = found.front();
+  if (type) own.found[bias] = found.back();
+}
+
 // Nobody casts what is below: neither autograd nor autocast looks on.
 struct BelowAutograd {
   at::AutoDispatchBelowAutograd below;
@@ -49,14 +60,7 @@ inline const Rule kAdapted{
       if (g.scalar_type() != x.scalar_type()) return false;
       const std::vector<bool>& needs = own.needs;
       const BelowAutograd guard;
-      if (needs[Adapted::kWeight] || needs[Adapted::kBias]) {
-        std::optional<ScalarType> bias;
-        if (needs[Adapted::kBias]) bias = type_of_argument(own, Adapted::kBias);
-        const bool of_weight = needs[Adapted::kWeight];
-        const auto found = linear_backward(g, x, weight, OptTensor(), 0, false, of_weight, false, bias);
-        if (of_weight) own.found[Adapted::kWeight] = found.front();
-        if (bias) own.found[Adapted::kBias] = found.back();
-      }
+      layer_gradients(own, g, x, Adapted::kWeight, Adapted::kBias);
       Tensor g_low;
       if (needs[Adapted::kX] || needs[Adapted::kDown]) g_low = gemm(g, up, {.alpha = own.scalars[0].toDouble()});
       if (needs[Adapted::kX]) own.found[Adapted::kX] = gemm(g, weight, {.a2 = g_low, .b2 = down});
@@ -128,29 +132,93 @@ inline const Rule kGated{
       if (bias) own.found[Gated::kGateBias] = found.front();
       if (needs[Gated::kX]) own.found[Gated::kX] = gemm(g_s, gate, {.a2 = g_u, .b2 = up});
       if (needs[Gated::kGate]) own.found[Gated::kGate] = weight_gradient(g_s, x, gate);
-      if (needs[Gated::kUp]) own.found[Gated::kUp] = weight_gradient(g_u, x, up);
-      if (needs[Gated::kUpBias]) {
-        const ScalarType type = type_of_argument(own, Gated::kUpBias);
-        own.found[Gated::kUpBias] = linear_backward(g_u, x, up, OptTensor(), 0, false, false, false, type)[0];
-      }
+      layer_gradients(own, g_u, x, Gated::kUp, Gated::kUpBias);
       return true;
     },
 };
 
-inline Tensor gated(const Tensor& x, const Tensor& gate, const OptTensor& gate_bias, const Tensor& up,
-                    const OptTensor& up_bias, int64_t activation) {
+// The result, and both factors before the activation.
+inline std::tuple<Tensor, Tensor, Tensor> gated_aux(const Tensor& x, const Tensor& gate, const OptTensor& gate_bias,
+                                                    const Tensor& up, const OptTensor& up_bias, int64_t activation) {
   using WithAux = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const OptTensor&,
                                                      const OptTensor&, int64_t);
-  static const auto with_aux = operation("wmma::_gated_aux").typed<WithAux>();
+  static const auto call = operation("wmma::_gated_aux").typed<WithAux>();
+  return call.call(x, gate.mT(), up.mT(), gate_bias, up_bias, activation);
+}
+
+inline Tensor gated(const Tensor& x, const Tensor& gate, const OptTensor& gate_bias, const Tensor& up,
+                    const OptTensor& up_bias, int64_t activation) {
   const variable_list tensors{x, gate, gate_bias.value_or(Tensor()), up, up_bias.value_or(Tensor())};
   if (is_recorded(tensors)) {
     return recorded(kGated, tensors, {activation}, [&](variable_list& aux) {
-      auto [out, s, u] = with_aux.call(x, gate.mT(), up.mT(), gate_bias, up_bias, activation);
+      auto [out, s, u] = gated_aux(x, gate, gate_bias, up, up_bias, activation);
       aux = {s, u};
       return out;
     });
   }
   return gemm(x, gate.mT(), {.bias = gate_bias, .gate = up.mT(), .gate_bias = up_bias, .activation = activation});
+}
+
+// h·secondᵀ + second_bias with h = act(s) and s = x·firstᵀ + first_bias, or h = act(s)·u with u = x·upᵀ + up_bias. What
+// is kept is h, s but for relu, and u.
+struct Mlp {
+  enum { kX, kFirst, kFirstBias, kUp, kUpBias, kSecond, kSecondBias };
+};
+
+inline const Rule kMlp{
+    "mlp",
+    "WmmaMlpBackward",
+    [](Arguments, Arguments) { return true; },
+    always,  // the formulas multiply again, and add what is added
+    never,
+    [](Backward& own) {
+      const Tensor &g = own.grads[0], &x = own.tensors[Mlp::kX], &first = own.tensors[Mlp::kFirst],
+                   &up = own.tensors[Mlp::kUp], &second = own.tensors[Mlp::kSecond], &h = own.aux.front(),
+                   &s = own.aux.size() > 1 ? own.aux[1] : h;
+      if (g.scalar_type() != x.scalar_type()) return false;
+      const std::vector<bool>& needs = own.needs;
+      const BelowAutograd guard;
+      layer_gradients(own, g, h, Mlp::kSecond, Mlp::kSecondBias);
+      if (std::none_of(needs.begin(), needs.begin() + Mlp::kSecond, [](bool one) { return one; })) return true;
+      using Slopes = std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, int64_t);
+      static const auto slopes = operation("wmma::_gemm_slopes").typed<Slopes>();
+      OptTensor u;
+      if (up.defined()) u = own.aux[2];
+      const auto found = slopes.call(g, second, s, u, own.scalars[0].toInt());
+      const Tensor &g_s = found.front(), &g_u = found.back();
+      layer_gradients(own, g_s, x, Mlp::kFirst, Mlp::kFirstBias);
+      if (up.defined()) layer_gradients(own, g_u, x, Mlp::kUp, Mlp::kUpBias);
+      if (needs[Mlp::kX]) {
+        own.found[Mlp::kX] = up.defined() ? gemm(g_s, first, {.a2 = g_u, .b2 = up}) : gemm(g_s, first);
+      }
+      return true;
+    },
+};
+
+inline Tensor mlp(const Tensor& x, const Tensor& first, const OptTensor& first_bias, const OptTensor& up,
+                  const OptTensor& up_bias, const Tensor& second, const OptTensor& second_bias, int64_t activation) {
+  const auto of = [](const OptTensor& one) { return one.value_or(Tensor()); };
+  const auto compute = [&](variable_list& aux) {
+    if (up) {
+      auto [h, s, u] = gated_aux(x, first, first_bias, *up, up_bias, activation);
+      aux = {h, s, u};
+    } else if (is_smooth(activation)) {
+      using WithAux =
+          std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const OptTensor&, const OptTensor&, int64_t);
+      static const auto with_aux = operation("wmma::_linear_aux").typed<WithAux>();
+      auto [h, s] = with_aux.call(x, first, first_bias, {}, activation);
+      aux = {h, s};
+    } else {
+      aux = {gemm(x, first.mT(), {.bias = first_bias, .activation = activation})};
+    }
+    return gemm(aux.front(), second.mT(), {.bias = second_bias});
+  };
+  const variable_list tensors{x, first, of(first_bias), of(up), of(up_bias), second, of(second_bias)};
+  if (is_recorded(tensors)) return recorded(kMlp, tensors, {activation}, compute);
+  const Tensor h = gemm(
+      x, first.mT(),
+      {.bias = first_bias, .gate = up ? OptTensor(up->mT()) : up, .gate_bias = up_bias, .activation = activation});
+  return gemm(h, second.mT(), {.bias = second_bias});
 }
 
 }  // namespace wmma_ops

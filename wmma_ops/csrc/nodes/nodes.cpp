@@ -69,6 +69,10 @@ TORCH_LIBRARY_FRAGMENT(wmma_general, library) {
             &adapted);
   implement("gated(Tensor x, Tensor gate, Tensor? gate_bias, Tensor up, Tensor? up_bias, *, int activation) -> Tensor",
             &gated);
+  implement(
+      "mlp(Tensor x, Tensor first, Tensor? first_bias, Tensor? up, Tensor? up_bias, Tensor second, "
+      "Tensor? second_bias, *, int activation) -> Tensor",
+      &mlp);
 }
 
 TORCH_LIBRARY_IMPL(wmma, Autograd, library) {

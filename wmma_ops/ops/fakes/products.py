@@ -207,6 +207,24 @@ def _laid_out_as(x):
     return x.new_empty(x.mT.shape).mT if lies_by_columns(x) else x.new_empty(x.shape)
 
 
+@torch.library.register_fake("wmma::_gemm_slopes")
+@refused_by_library
+def _gemm_slopes(g, b, s, multiply=None, *, activation=0):
+    require(g, b, s)
+    same_device("_gemm_slopes", g, b=b, s=s, multiply=multiply)
+    out = output_type(g, b, None)
+    _differentiable(g)
+    shape = product_shape(g, b)
+    if not 0 <= activation < len(activations.BUILTIN) or (activation == 0 and multiply is None):
+        refuse()
+    for x in (s, multiply):
+        if x is not None:
+            same_sizes(x.shape, shape)
+            if x.dtype != g.dtype:
+                refuse()
+    return [g.new_empty(shape, dtype=out) for x in (s, multiply) if x is not None]
+
+
 @torch.library.register_fake("wmma::_gemm_backward")
 @refused_by_library
 def _gemm_backward(

@@ -34,6 +34,7 @@ class GemmConfig:
     askers: int = 0  # waves that ask for tiles and multiply nothing
     gated: bool = False  # half of block_n are columns of a gate, the same as the others
     parts: int = 1  # that an element in shared memory has: a float32 is the sum of two of bfloat16
+    ping_pong: bool = False  # groups of waves take tiles by turns: one finishes its own while another multiplies
 
     def but(self, **changes) -> "GemmConfig":
         """The same but for these. As dataclasses.replace; a plan asks for hundreds."""
@@ -85,8 +86,8 @@ class GemmConfig:
         tile = f"{self.block_m}x{self.block_n}x{self.block_k}"
         waves = f"{self.waves_m}x{self.waves_n}x{self.waves_k} waves"
         loop = f"{self.loop.replace('_', ' ')}, {self.stages} stages"
-        gated = "gated" if self.gated else ""
-        return ", ".join(filter(None, (f"{kind} {tile}", gated, waves, loop, str(self.order))))
+        gated, turns = "gated" if self.gated else "", "ping-pong" if self.ping_pong else ""
+        return ", ".join(filter(None, (f"{kind} {tile}", gated, waves, loop, turns, str(self.order))))
 
 
 def number_of(problem: GemmProblem) -> str:

@@ -60,6 +60,10 @@ class Loop:
         """Lines of A and of B that a copy engine brings a block, and of D that it takes from a wave: 0 where none does."""
         return 0, 0, 0
 
+    def flags(self, config: GemmConfig) -> dict[str, bool]:
+        """Of the loop alone, in the kernel's configuration."""
+        return {}
+
     def source_before(self, config: GemmConfig) -> str:
         """What its header needs to find before it."""
         return ""

@@ -128,7 +128,8 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         *constants(
             "bool", {"kWide": problem.wide, "kLanes": config.lanes, "kMappedD": loop.maps_result(problem, config)}
         ),
-        *constants("bool", {"kAux": True} if problem.aux else {}),
+        *constants("bool", loop.flags(config)),
+        *constants("bool", ({"kAux": True} if problem.aux else {}) | ({"kSlopes": True} if problem.slopes else {})),
     ]
     defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.order.cluster_blocks > 1}
     told = [loop.tag] + ([_IN_PARTS] if config.parts > 1 else [])

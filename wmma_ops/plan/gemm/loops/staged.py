@@ -17,6 +17,7 @@ from wmma_ops.plan.gemm.tiled import TiledLoop
 from wmma_ops.plan.problem import GemmProblem
 
 _MOST_STAGED = 48  # registers
+_SLOPES = 40  # registers, for what computes with derivatives
 _EXTRAS_AND_PARTS = 12  # registers, for what one way to store takes beside the other
 
 
@@ -39,7 +40,8 @@ class Staged(TiledLoop):
             step = step_of(target, config.element, config.lanes, config.side)
             wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
             operands = bytes_of(config.element, (wave_m + wave_n) * step.depth) * step.copies * config.parts // 4 // 32
-            spare = min(spare, 256 - 40 - wave_m * wave_n // 32 * config.sum_bytes // 4 - operands)
+            beside = _SLOPES if problem.slopes else 0
+            spare = min(spare, 256 - 40 - beside - wave_m * wave_n // 32 * config.sum_bytes // 4 - operands)
         if config.order.last > 1 and _has_extras(problem):
             spare -= _EXTRAS_AND_PARTS
         return max(_staged_registers(problem, config, target) - spare, 0)

@@ -86,7 +86,11 @@ class Warpgroup(Loop):
         units = model.CARDS[target.name].units
         for x in shared:
             if x.order.neighbours <= 2 and prod(x.tiles(problem)) * problem.batch > units:
-                yield from self._filled(problem, x.ordered(persistent=True), target)
+                goes_on = x.ordered(persistent=True)
+                yield from self._filled(problem, goes_on, target)
+                if _may_ping_pong(goes_on):
+                    turns = goes_on.but(ping_pong=True, askers=4, stages=_MOST_STAGES)
+                    yield from self._filled(problem, turns, target)
 
     def splits(self, config: GemmConfig) -> bool:
         return not has_own_width(config)
@@ -119,6 +123,9 @@ class Warpgroup(Loop):
         b = mapped_lines(config.columns, config.block_k, problem.b_order == "k") // config.order.share
         return a, b, 16 if self.maps_result(problem, config) else 0
 
+    def flags(self, config: GemmConfig) -> dict[str, bool]:
+        return {"kPingPong": config.ping_pong}
+
     def source_before(self, config: GemmConfig) -> str:
         return wgmma_of_width(config.block_n) if has_own_width(config) else ""
 
@@ -145,6 +152,11 @@ class Warpgroup(Loop):
         if down <= config.order.share:
             return 1
         return 1 + _READ_AGAIN * (3 if config.order.share_a > 1 else 1)  # then blocks go along rows
+
+
+def _may_ping_pong(config: GemmConfig) -> bool:
+    """Whether one warpgroup's registers hold all sums of a tile that is large enough."""
+    return config.block_m == config.block_n == 128 and config.element not in FP8
 
 
 def has_own_width(config: GemmConfig) -> bool:
