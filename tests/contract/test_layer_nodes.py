@@ -227,19 +227,24 @@ def test_gradients_of_gradients_of_a_gate(activation):
         ("none", True, "_gated_aux"),
     ],
 )
-def test_an_mlp_is_one_node(activation, is_gated, first, dtype):
-    module = FusedMLP(24, 40, activation=activation, gated=is_gated, dtype=dtype)
+@pytest.mark.parametrize("has_bias", [False, True], ids=["", "bias"])
+def test_an_mlp_is_one_node(has_bias, activation, is_gated, first, dtype):
+    module = FusedMLP(24, 40, activation=activation, gated=is_gated, dtype=dtype, bias=has_bias)
     x = leaf(2, 7, 24, dtype=dtype)
     out, forward = _names(lambda: module(x))
     assert forward == ({"gemm": 2} if first == "gemm" else {first: 1, "gemm": 1})
     leaves = [x, *module.parameters()]
     in_wide = wide(leaves)
-    own = in_wide if is_gated else [*in_wide[:3], None, None, *in_wide[3:]]
-    want = mlp_by_torch(activation)(*own)
+    own = iter(in_wide[1:])
+    layers = [(next(own), next(own) if has_bias else None) for _ in range(3 if is_gated else 2)]
+    if not is_gated:
+        layers.insert(1, (None, None))
+    want = mlp_by_torch(activation)(in_wide[0], *itertools.chain(*layers))
     check_near(out.detach(), want.detach(), dtype)
     found, backward = _names(lambda: torch.autograd.grad(out, leaves, torch.ones_like(out)))
     _check(found, torch.autograd.grad(want, in_wide, torch.ones_like(want)), dtype)
-    assert backward == {"_gemm_slopes": 1, "gemm": 1, "_linear_backward": 3 if is_gated else 2}
+    slopes = {"_gemm_backward": 1, "gemm": 2} if has_bias else {"_gemm_slopes": 1, "gemm": 1}
+    assert backward == slopes | {"_linear_backward": 3 if is_gated else 2}
     with _Onlooker():
         again = module(x)
     assert again.grad_fn.name() != "WmmaMlpBackward"
@@ -279,11 +284,13 @@ def test_of_an_mlp_too_only_what_is_asked_for_is_computed():
             found, ops = _names(functools.partial(torch.autograd.grad, out, leaves, torch.ones_like(out)))
             want = mlp_by_torch("silu")(*tensors)
             _check(found, [x.double() for x in torch.autograd.grad(want, leaves, torch.ones_like(want))], F32)
-            layers = [{"first", "first_bias"}, {"up", "up_bias"}, {"second", "second_bias"}]
+            layers = [{"first"}, {"up", "up_bias"}, {"second", "second_bias"}]
+            sums_up = "first_bias" in asked  # in the pass that takes the derivative
             expected = {
                 "_linear_backward": sum(not one.isdisjoint(asked) for one in layers),
-                "_gemm_slopes": int(not {"x", *layers[0], *layers[1]}.isdisjoint(asked)),
-                "gemm": int("x" in asked),
+                "_gemm_slopes": int(not sums_up and not {"x", "first", "up", "up_bias"}.isdisjoint(asked)),
+                "_gemm_backward": int(sums_up),
+                "gemm": ("x" in asked) + sums_up,
             }
             assert ops == {k: v for k, v in expected.items() if v}, asked
 

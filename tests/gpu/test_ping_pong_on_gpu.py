@@ -42,15 +42,19 @@ def _calls(m, n, k, dtype):
         "both slopes": lambda: OPS._gemm_slopes(x, b, like, other, activation=SILU),
         "gate": lambda: [RAW.gemm(x, weight[:half].mT, **gate)],
         "float32": lambda: [RAW.gemm(x, b, out_dtype=torch.float32)],
-        "pair": lambda: [RAW.gemm(x, b, a2=x[:, : k // 8 * 4], b2=b[: k // 8 * 4])],
+        "pair": lambda: [RAW.gemm(x, b, a2=x[:, : k // 16 * 8], b2=b[: k // 16 * 8])],
     }
 
 
 def _configurations(call):
     problem, *_ = launching.problems(call, TARGET)
-    found = [config for config in planner.ranked(problem, TARGET) if config.loop == "warpgroup"]
+    found = planner.ranked(problem, TARGET)
     apart = [config for config in found if config.ping_pong]
-    return problem, next(config for config in found if not config.ping_pong), apart
+    return (
+        problem,
+        next((config for config in found if config.loop == "warpgroup" and not config.ping_pong), None),
+        apart,
+    )
 
 
 def _results(problem, config, call):

@@ -112,6 +112,43 @@ struct Gated {
   enum { kX, kGate, kGateBias, kUp, kUpBias };
 };
 
+// h·secondᵀ + second_bias with h = act(s) and s = x·firstᵀ + first_bias, or h = act(s)·u with u = x·upᵀ + up_bias. What
+// is kept is h, s but for relu, and u.
+struct Mlp {
+  enum { kX, kFirst, kFirstBias, kUp, kUpBias, kSecond, kSecondBias };
+};
+static_assert(int{Gated::kUpBias} == Mlp::kUpBias, "both have what makes h in the same places");
+
+// What is asked for of the layers that make h, by its gradient: g, or where h was multiplied on, g·second. That
+// product's own kernel multiplies by the derivative, but where a pass over h's gradient would add up a bias's as well.
+inline void gradients_of_h(Backward& own, const Tensor& g, const OptTensor& second, const Tensor& s,
+                           const OptTensor& u) {
+  const std::vector<bool>& needs = own.needs;
+  if (std::none_of(needs.begin(), needs.begin() + Mlp::kSecond, [](bool one) { return one; })) return;
+  const Tensor &x = own.tensors[Mlp::kX], &first = own.tensors[Mlp::kFirst], &up = own.tensors[Mlp::kUp];
+  const int64_t activation = own.scalars[0].toInt();
+  std::vector<Tensor> found;
+  if (second && !needs[Mlp::kFirstBias]) {
+    using Slopes = std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, int64_t);
+    static const auto slopes = operation("wmma::_gemm_slopes").typed<Slopes>();
+    found = slopes.call(g, *second, s, u, activation);
+  } else {
+    std::optional<ScalarType> bias;
+    if (needs[Mlp::kFirstBias]) bias = type_of_argument(own, Mlp::kFirstBias);
+    const Tensor g_h = second ? gemm(g, *second) : g;
+    found =
+        gemm_backward(g_h, x, first.mT(), OptTensor(s), u, 1.0, activation, false, false, true, u.has_value(), bias);
+    if (bias) {
+      own.found[Mlp::kFirstBias] = found.front();
+      found.erase(found.begin());
+    }
+  }
+  const Tensor &g_s = found.front(), &g_u = found.back();
+  if (needs[Mlp::kFirst]) own.found[Mlp::kFirst] = weight_gradient(g_s, x, first);
+  if (u) layer_gradients(own, g_u, x, Mlp::kUp, Mlp::kUpBias);
+  if (needs[Mlp::kX]) own.found[Mlp::kX] = u ? gemm(g_s, first, {.a2 = g_u, .b2 = up}) : gemm(g_s, first);
+}
+
 inline const Rule kGated{
     "gated",
     "WmmaGatedBackward",
@@ -119,20 +156,10 @@ inline const Rule kGated{
     always,  // the formulas multiply again, and add what is added
     never,
     [](Backward& own) {
-      const Tensor &g = own.grads[0], &x = own.tensors[Gated::kX], &gate = own.tensors[Gated::kGate],
-                   &up = own.tensors[Gated::kUp], &s = own.aux[0], &u = own.aux[1];
-      if (g.scalar_type() != x.scalar_type()) return false;
-      const std::vector<bool>& needs = own.needs;
+      const Tensor& g = own.grads[0];
+      if (g.scalar_type() != own.tensors[Gated::kX].scalar_type()) return false;
       const BelowAutograd guard;
-      std::optional<ScalarType> bias;
-      if (needs[Gated::kGateBias]) bias = type_of_argument(own, Gated::kGateBias);
-      const int64_t activation = own.scalars[0].toInt();
-      const auto found = gemm_backward(g, x, gate.mT(), s, u, 1, activation, false, false, true, true, bias);
-      const Tensor &g_s = found[found.size() - 2], &g_u = found.back();
-      if (bias) own.found[Gated::kGateBias] = found.front();
-      if (needs[Gated::kX]) own.found[Gated::kX] = gemm(g_s, gate, {.a2 = g_u, .b2 = up});
-      if (needs[Gated::kGate]) own.found[Gated::kGate] = weight_gradient(g_s, x, gate);
-      layer_gradients(own, g_u, x, Gated::kUp, Gated::kUpBias);
+      gradients_of_h(own, g, {}, own.aux[0], own.aux[1]);
       return true;
     },
 };
@@ -159,12 +186,6 @@ inline Tensor gated(const Tensor& x, const Tensor& gate, const OptTensor& gate_b
   return gemm(x, gate.mT(), {.bias = gate_bias, .gate = up.mT(), .gate_bias = up_bias, .activation = activation});
 }
 
-// h·secondᵀ + second_bias with h = act(s) and s = x·firstᵀ + first_bias, or h = act(s)·u with u = x·upᵀ + up_bias. What
-// is kept is h, s but for relu, and u.
-struct Mlp {
-  enum { kX, kFirst, kFirstBias, kUp, kUpBias, kSecond, kSecondBias };
-};
-
 inline const Rule kMlp{
     "mlp",
     "WmmaMlpBackward",
@@ -172,25 +193,13 @@ inline const Rule kMlp{
     always,  // the formulas multiply again, and add what is added
     never,
     [](Backward& own) {
-      const Tensor &g = own.grads[0], &x = own.tensors[Mlp::kX], &first = own.tensors[Mlp::kFirst],
-                   &up = own.tensors[Mlp::kUp], &second = own.tensors[Mlp::kSecond], &h = own.aux.front(),
-                   &s = own.aux.size() > 1 ? own.aux[1] : h;
-      if (g.scalar_type() != x.scalar_type()) return false;
-      const std::vector<bool>& needs = own.needs;
+      const Tensor &g = own.grads[0], &h = own.aux.front(), &s = own.aux.size() > 1 ? own.aux[1] : h;
+      if (g.scalar_type() != own.tensors[Mlp::kX].scalar_type()) return false;
       const BelowAutograd guard;
       layer_gradients(own, g, h, Mlp::kSecond, Mlp::kSecondBias);
-      if (std::none_of(needs.begin(), needs.begin() + Mlp::kSecond, [](bool one) { return one; })) return true;
-      using Slopes = std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, int64_t);
-      static const auto slopes = operation("wmma::_gemm_slopes").typed<Slopes>();
       OptTensor u;
-      if (up.defined()) u = own.aux[2];
-      const auto found = slopes.call(g, second, s, u, own.scalars[0].toInt());
-      const Tensor &g_s = found.front(), &g_u = found.back();
-      layer_gradients(own, g_s, x, Mlp::kFirst, Mlp::kFirstBias);
-      if (up.defined()) layer_gradients(own, g_u, x, Mlp::kUp, Mlp::kUpBias);
-      if (needs[Mlp::kX]) {
-        own.found[Mlp::kX] = up.defined() ? gemm(g_s, first, {.a2 = g_u, .b2 = up}) : gemm(g_s, first);
-      }
+      if (own.tensors[Mlp::kUp].defined()) u = own.aux[2];
+      gradients_of_h(own, g, own.tensors[Mlp::kSecond], s, u);
       return true;
     },
 };
@@ -215,9 +224,9 @@ inline Tensor mlp(const Tensor& x, const Tensor& first, const OptTensor& first_b
   };
   const variable_list tensors{x, first, of(first_bias), of(up), of(up_bias), second, of(second_bias)};
   if (is_recorded(tensors)) return recorded(kMlp, tensors, {activation}, compute);
-  const Tensor h = gemm(
-      x, first.mT(),
-      {.bias = first_bias, .gate = up ? OptTensor(up->mT()) : up, .gate_bias = up_bias, .activation = activation});
+  const Tensor h =
+      gemm(x, first.mT(),
+           {.bias = first_bias, .gate = up ? OptTensor(up->mT()) : up, .gate_bias = up_bias, .activation = activation});
   return gemm(h, second.mT(), {.bias = second_bias});
 }
 
