@@ -28,7 +28,8 @@ SIZES = [
 TARGET = arch.target("sm_90a")
 
 
-def _calls(m, n, k, dtype):
+def _calls(size, dtype):
+    m, n, k = size
     x, weight, b = matrix(m, k, dtype=dtype), matrix(n, k, dtype=dtype) / k**0.5, matrix(k, n, dtype=dtype) / k**0.5
     bias, like, other = matrix(n, dtype=dtype), matrix(m, n, dtype=dtype), matrix(m, n, dtype=dtype)
     half = n // 16 * 8
@@ -64,7 +65,7 @@ def _results(problem, config, call):
 
 
 def _check(size, kinds=None, dtype=torch.bfloat16, draw=None):
-    for kind, call in _calls(*size, dtype).items():
+    for kind, call in _calls(size, dtype).items():
         if kinds and kind not in kinds:
             continue
         problem, together, apart = _configurations(call)
