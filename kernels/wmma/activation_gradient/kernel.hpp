@@ -4,8 +4,8 @@
 #pragma once
 
 #include <wmma/activation_gradient/arguments.hpp>
-#include <wmma/activation_gradient/derivative.hpp>
 #include <wmma/arch/sm90.hpp>
+#include <wmma/derivative.hpp>
 #include <wmma/grid.hpp>
 #include <wmma/tile/rounding.hpp>
 

@@ -3,8 +3,8 @@
 // finishes neighbouring columns and moves them with wide accesses.
 #pragma once
 
-#include <wmma/activation_gradient/derivative.hpp>
 #include <wmma/arch/sm90.hpp>
+#include <wmma/derivative.hpp>
 #include <wmma/grid.hpp>
 #include <wmma/tile/batch.hpp>
 #include <wmma/tile/config.hpp>

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <wmma/activation_gradient/derivative.hpp>
+#include <wmma/derivative.hpp>
 
 #include "cpu/cpu.hpp"
 
