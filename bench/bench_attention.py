@@ -185,8 +185,9 @@ def ruled(shape: Shape) -> Calls:
     return Calls({OURS: call, "flex": peer}, flops=None, error=check(call(), peer()))
 
 
-def packed(shape: Packed) -> Calls:
-    options = {"dtype": torch.bfloat16, "device": running.DEVICE}
+def packed(shape: Packed, gradients: bool = False) -> Calls:
+    """The forward pass, or the backward pass alone."""
+    options = {"dtype": torch.bfloat16, "device": running.DEVICE, "requires_grad": gradients}
     q, k, v = (torch.randn(shape.tokens, shape.heads, shape.e, **options) for _ in range(3))
     ends = torch.tensor([0, *shape.lengths], device=running.DEVICE).cumsum(0).int()
     given = q, k, v, ends, ends, shape.longest, shape.longest
@@ -196,8 +197,8 @@ def packed(shape: Packed) -> Calls:
         return wmma_ops.varlen_attention(*given, window_size=window)[0]
 
     one_by_one = zip(*(x.transpose(0, 1).split(shape.lengths, dim=1) for x in (q, k, v)), strict=True)
-    want = [F.scaled_dot_product_attention(*of, is_causal=shape.causal).transpose(0, 1) for of in one_by_one]
-    calls, missing = {OURS: call}, {}
+    parts = [F.scaled_dot_product_attention(*of, is_causal=shape.causal).transpose(0, 1) for of in one_by_one]
+    want, calls, missing = torch.cat(parts), {OURS: call}, {}
     try:
         from torch.nn.attention.varlen import varlen_attn
 
@@ -206,7 +207,17 @@ def packed(shape: Packed) -> Calls:
         calls["varlen_attn"] = peer
     except (ImportError, RuntimeError, NotImplementedError) as error:
         missing["varlen_attn"] = str(error).strip().splitlines()[0].partition(". ")[0]
-    return Calls(calls, missing, shape.flops, error=check(call(), torch.cat(want)))
+    if not gradients:
+        return Calls(calls, missing, shape.flops, error=check(call(), want))
+    g_out = torch.randn_like(want)
+    outs = {name: forward() for name, forward in calls.items()}
+    calls = {
+        name: lambda out=out: torch.autograd.grad(out, (q, k, v), g_out, retain_graph=True)
+        for name, out in outs.items()
+    }
+    right = torch.autograd.grad(want, (q, k, v), g_out)
+    errors = [check(*both) for both in zip(calls[OURS](), right, strict=True)]
+    return Calls(calls, missing, 2.5 * shape.flops, error=max(errors))
 
 
 def paged(shape: Shape, narrow: bool = False) -> Calls:
@@ -247,6 +258,9 @@ def cases() -> Iterator[Case]:
         yield Case("attention, pages of fp8", str(shape), partial(paged, shape, True), ("16 bits",), running.DEVICE)
     for shape in PACKED:
         yield Case("attention, packed", str(shape), partial(packed, shape), ("varlen_attn",), running.DEVICE)
+    for shape in PACKED:
+        make = partial(packed, shape, gradients=True)
+        yield Case("attention, packed backward", str(shape), make, ("varlen_attn",), running.DEVICE)
     for shape in RULED:
         yield Case("attention, rules", str(shape), partial(ruled, shape), ("flex",), running.DEVICE)
     for group, make, shapes in (

@@ -160,7 +160,8 @@ def _shrink_attention(module, monkeypatch):
     monkeypatch.setattr(module, "DECODE", (module.Shape(2, 4, 1, 32, 16, kv_heads=2),))
     monkeypatch.setattr(module, "PAGE", 16)
     monkeypatch.setattr(module, "PACKED", [module.Packed(40, 3, 20, 2, 16, causal) for causal in (True, False)])
-    groups = {"rules": 2, "packed": 2, "pages": 1, "pages of fp8": 1, "forward": 2, "backward": 2, "decode": 1}
+    packed = {"packed": 2, "packed backward": 2}
+    groups = packed | {"rules": 2, "pages": 1, "pages of fp8": 1, "forward": 2, "backward": 2, "decode": 1}
     return {f"attention, {group}": count for group, count in groups.items()}
 
 
