@@ -236,7 +236,7 @@ def test_what_is_no_gate_is_refused(device):
         call(None, s)
 
 
-KERNEL, SLOPE = "activation_gradient/kernel.hpp", "derivative.hpp"
+KERNEL, SLOPE = "activation_gradient/kernel.hpp", "tile/derivative.hpp"
 WRONG_GATES = (
     Planted("both_of_the_slope", KERNEL, "x * activate<Config::kActivation, Number>(before)", "x * factor"),
     Planted("a_slope_without_the_factor", KERNEL, "x *= factor;", ""),

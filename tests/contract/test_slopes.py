@@ -137,7 +137,7 @@ def test_what_finishes_a_tile_may_hide_behind_the_next():
         assert planner.choose(problem, target)[0].ping_pong == takes_turns
 
 
-EPILOGUE, DERIVATIVE = "tile/epilogue.hpp", "derivative.hpp"
+EPILOGUE, DERIVATIVE = "tile/epilogue.hpp", "tile/derivative.hpp"
 WRONG = (
     Planted("the_slope_of_the_sum", EPILOGUE, "times_derivative<Config::kActivation>(x, beside.c)",
             "times_derivative<Config::kActivation>(x, x)"),

@@ -53,7 +53,7 @@ def test_products_stay_under_way_and_registers_hold_all(size, kind):
 
 
 FEW = Planted(
-    "registers_are_few", "loops/warpgroup_owners.hpp", "kConsumerRegisters = 232;", "kConsumerRegisters = 192;"
+    "registers_are_few", "loops/warpgroup_owners.hpp", "kGroups == 1 ? 216 : 232;", "kGroups == 1 ? 216 : 192;"
 )
 
 

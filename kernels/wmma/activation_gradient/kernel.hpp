@@ -5,8 +5,8 @@
 
 #include <wmma/activation_gradient/arguments.hpp>
 #include <wmma/arch/sm90.hpp>
-#include <wmma/derivative.hpp>
 #include <wmma/grid.hpp>
+#include <wmma/tile/derivative.hpp>
 #include <wmma/tile/rounding.hpp>
 
 namespace wmma {

@@ -21,7 +21,9 @@ WMMA_DEVICE float copysign(float x, float sign) { return __builtin_copysignf(x, 
 WMMA_DEVICE double copysign(double x, double sign) { return __builtin_copysign(x, sign); }
 // The number where x is NaN: one instruction, where C's own takes either for NaN.
 WMMA_DEVICE float max(float x, float y) { return x > y ? x : y; }
+WMMA_DEVICE double max(double x, double y) { return x > y ? x : y; }
 WMMA_DEVICE float min(float x, float y) { return x < y ? x : y; }
+WMMA_DEVICE double min(double x, double y) { return x < y ? x : y; }
 WMMA_DEVICE float multiply(float a, float b) { return a * b; }
 WMMA_DEVICE double multiply(double a, double b) { return a * b; }
 

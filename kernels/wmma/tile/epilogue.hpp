@@ -4,10 +4,10 @@
 #pragma once
 
 #include <wmma/arch/sm90.hpp>
-#include <wmma/derivative.hpp>
 #include <wmma/grid.hpp>
 #include <wmma/tile/batch.hpp>
 #include <wmma/tile/config.hpp>
+#include <wmma/tile/derivative.hpp>
 #include <wmma/tile/rounding.hpp>
 #include <wmma/tile/wave_tile.hpp>
 

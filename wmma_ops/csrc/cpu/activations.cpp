@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <wmma/derivative.hpp>
+#include <wmma/tile/derivative.hpp>
 
 #include "cpu/cpu.hpp"
 
