@@ -137,12 +137,14 @@ def error(way: Way, groups: list[list[Sample]], target: arch.Target) -> float:
 
 def fitted(groups: list[list[Sample]], target: arch.Target, way: Way, draw: random.Random) -> Way:
     """By random steps, which shorten when they do not help."""
+    takes_turns = any(sample.work.hides_latencies for samples in groups for sample in samples)
+    names = [name for name in FITTED if name != "turns" or takes_turns]
     best, width = error(way, groups, target), 0.5
     while width > 0.01:
         better = False
         for _ in range(60):
             changes = {}
-            for name in draw.sample(list(FITTED), draw.choice((1, 1, 2, 3))):
+            for name in draw.sample(names, draw.choice((1, 1, 2, 3))):
                 least, most = FITTED[name]
                 changes[name] = min(max(getattr(way, name) * math.exp(draw.gauss(0, width)), least), most)
             tried = dataclasses.replace(way, **changes)
@@ -171,14 +173,14 @@ def losses(tables: dict[str, Way], target: arch.Target, draw: random.Random) -> 
 
 
 def written(way: Way) -> str:
-    return ", ".join(f"{name}={getattr(way, name):g}" for name in FITTED)
+    return ", ".join(f"{name}={getattr(way, name):g}" for name in FITTED if name != "turns" or way.turns)
 
 
 def write(table: dict[str, Way]) -> None:
     path = Path(ways.__file__)
     before, _, rest = path.read_text().partition("WAYS = {\n")
     _, _, after = rest.partition("\n}\n")
-    rows = "".join(f'    "{name}": Way(\n        {written(way)}\n    ),\n' for name, way in table.items())
+    rows = "".join(f'    "{name}": Way({written(way)}),\n' for name, way in table.items())  # the formatter breaks lines
     path.write_text(f"{before}WAYS = {{\n{rows}}}\n{after}")
 
 

@@ -316,3 +316,24 @@ def test_an_mlp_under_autocast_takes_its_type():
     check_near(out.detach(), want.detach(), BF16)
     for got, one in zip(found, torch.autograd.grad(want, rounded, torch.ones_like(want)), strict=True):
         check_near(got.to(BF16), one, BF16)
+
+
+def test_where_the_last_layer_alone_learns_its_input_alone_is_kept():
+    module = FusedMLP(24, 40, activation="silu", gated=True)
+    for parameter in list(module.parameters())[:4]:
+        parameter.requires_grad_(False)
+    assert module(torch.randn(7, 24)).grad_fn.name() == "WmmaLinearBackward"
+
+
+def test_a_bias_that_is_only_added_may_change():
+    tensors = mlp_tensors(F32)
+    out = mlp("silu")(*tensors)
+    with torch.no_grad():
+        tensors[-1].mul_(2)
+    out.sum().backward()
+    _, *rest = mlp_tensors(F32)
+    out = mlp("silu")(tensors[0], *rest)
+    with torch.no_grad():
+        rest[0].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()

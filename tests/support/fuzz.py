@@ -166,6 +166,12 @@ def _gemm_backward(d: Draw) -> Fitting:
     return found | {"g": (*batch, m, n)} | _beside(d, {"s": (*batch, m, n)})
 
 
+def _gemm_slopes(d: Draw) -> Fitting:
+    found = _product(d)
+    batch, m, n, k = found["_sizes"]
+    return found | {"g": (*batch, m, k), "s": (*batch, m, n)} | _beside(d, {"multiply": (*batch, m, n)})
+
+
 def _linear_backward(d: Draw) -> Fitting:
     batch, m, n, k = d.batch(), d.size(), d.size(), d.size()
     return {"g": (*batch, m, n), "x": (*batch, m, k), "weight": (n, k)} | _beside(d, {"s": (*batch, m, n)})
@@ -373,6 +379,7 @@ FITTING: dict[str, Callable[[Draw], Fitting]] = {
     "_gemm_aux": _gemm_aux,
     "_linear_aux": _linear,
     "_gemm_backward": _gemm_backward,
+    "_gemm_slopes": _gemm_slopes,
     "_linear_backward": _linear_backward,
     "_attention_backward": lambda d: _attention(d, backward=True),
     "_varlen_attention_backward": lambda d: _varlen(d, backward=True),

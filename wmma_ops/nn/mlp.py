@@ -83,6 +83,8 @@ def _mlp_of_one_node(
         layers = first, second
     if None in layers or any(layer.adapter is not None for layer in layers):
         return ()
+    if not records_gradient(x, *first.tensors()):  # then nothing of what comes first is kept
+        return ()
     if not activations.is_builtin(activation) or (len(layers) == 2 and activation in (None, "none")):
         return ()
     of_one_type = for_one_node(x, *(layer.weight for layer in layers))

@@ -93,8 +93,8 @@ class Way:
     result_bytes: float = RESULT_BYTES
     turns: float = 0  # as `crosstalk`, where two groups of waves ping-pong, who hide each other's latencies
 
-    def adds(self, ping_pong: bool) -> float:
-        return self.turns if ping_pong else self.crosstalk
+    def adds(self, hides_latencies: bool) -> float:
+        return self.turns if hides_latencies else self.crosstalk
 
 
 def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool = False) -> float:
@@ -140,7 +140,7 @@ class Work(NamedTuple):  # of which a plan makes hundreds: a dataclass takes fiv
     split_bytes: float  # partial sums written and read
     last: int  # blocks that share each tile of the last round
     persistent: bool  # blocks go from tile to tile
-    ping_pong: bool  # two groups of waves take turns
+    hides_latencies: bool  # its groups of waves do
     overlaps: bool  # what finishes a tile goes on beside the next one's products
     traffic: float  # bytes that memory moves, for the whole launch
 
@@ -187,8 +187,8 @@ def cycles(target: arch.Target, work: Work) -> float:
     resident = min(work.load, work.resident)
     memory = work.tile_bytes / work.way.tile_bytes
     # The pipes are not quite independent, and few waves do not hide each other's latencies.
-    step = max(work.matrix, work.shared, memory) + work.way.adds(work.ping_pong) * (work.shared + memory)
-    if not work.ping_pong:
+    step = max(work.matrix, work.shared, memory) + work.way.adds(work.hides_latencies) * (work.shared + memory)
+    if not work.hides_latencies:
         step *= 1 + work.way.few / (resident * work.waves / 4) ** work.way.fades
     step *= 1 + work.way.share * log2(work.share)
     step += work.way.step
@@ -197,9 +197,11 @@ def cycles(target: arch.Target, work: Work) -> float:
     total = LAUNCH + beside_memory(target, units, work.traffic, work.way.apart)
     rounds = ceil(work.load / work.resident)
     total += (1 if work.persistent else rounds) * work.way.block
-    of_results, of_activations = (OVERLAPPED_RESULTS, OVERLAPPED_ACTIVATIONS) if work.overlaps else (1, 1)
-    results = of_results * work.result_bytes / work.way.result_bytes
-    total += rounds * (results + of_activations * work.activations / ACTIVATIONS)
+    results, activations = work.result_bytes / work.way.result_bytes, work.activations / ACTIVATIONS
+    total += results + activations
+    if rounds > 1:
+        of_results, of_activations = (OVERLAPPED_RESULTS, OVERLAPPED_ACTIVATIONS) if work.overlaps else (1, 1)
+        total += (rounds - 1) * (of_results * results + of_activations * activations)
     if work.last > 1:
         total += work.way.last
     total += work.way.cluster * log2(work.cluster) + work.shared_sums / SUM_BYTES

@@ -190,7 +190,8 @@ inline const Rule kMlp{
     "mlp",
     "WmmaMlpBackward",
     [](Arguments, Arguments) { return true; },
-    always,  // the formulas multiply again, and add what is added
+    // The formulas multiply again, and add what is added.
+    [](int tensor, Arguments, Arguments) { return tensor != Mlp::kSecondBias; },
     never,
     [](Backward& own) {
       const Tensor &g = own.grads[0], &h = own.aux.front(), &s = own.aux.size() > 1 ? own.aux[1] : h;

@@ -54,7 +54,7 @@ def bound(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> floa
         for pair in problem.pairs
     )
     memory = bytes_of_k * config.block_k / way.tile_bytes
-    step = max(matrix, memory) + way.adds(loop.ping_pongs(problem, config)) * memory + way.step
+    step = max(matrix, memory) + way.adds(loop.hides_latencies(problem, config)) * memory + way.step
     least = model.LAUNCH + load * steps * step + way.block
     return least + model.adding_up(target, config.order.splits) if config.order.splits > 1 else least
 
@@ -114,7 +114,7 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> mo
         split_bytes=in_parts * area * (order.splits * order.last * sum_bytes + problem.stored_bytes),
         last=order.last,
         persistent=order.persistent,
-        ping_pong=loop.ping_pongs(problem, config),
+        hides_latencies=loop.hides_latencies(problem, config),
         overlaps=config.ping_pong,
         traffic=_traffic(problem, config, target, loop),
     )

@@ -94,8 +94,9 @@ class Loop:
         """From memory."""
         return 1
 
-    def ping_pongs(self, problem: GemmProblem, config: GemmConfig) -> bool:
-        """Whether two groups of waves take turns at the matrix unit and at memory."""
+    def hides_latencies(self, problem: GemmProblem, config: GemmConfig) -> bool:
+        """Whether two groups of waves, of which one is at the matrix unit, hide each other's, so that a target's `turns` are
+        what a step costs more. Of gfx950 alone: other targets' are not fitted."""
         return False
 
     def in_flight(self, config: GemmConfig) -> int:

@@ -108,7 +108,7 @@ struct WarpgroupOwners {
     int visits;
 
     WMMA_DEVICE explicit Work(const Arguments& p)
-        : Of(p, static_cast<int>(uniform(Place(p, kBlockRows, Config::kSlice).batch))),
+        : Of(p, Rules::kSequences ? static_cast<int>(uniform(Place(p, kBlockRows, Config::kSlice).batch)) : 0),
           place(own, kBlockRows, Config::kSlice),
           first_row(static_cast<int>(place.tile) * kBlockRows),
           span(own, place, first_row, kBlockRows, kOthers),

@@ -70,7 +70,7 @@ class WarpgroupOwnersConfig(OwnerConfig):
         first, second = ("g_K", "g_V") if self.owns_keys else ("g_Q", "")
         gives = " and ".join(name for name, gives in ((first, self.gives_first), (second, self.gives_second)) if gives)
         return (
-            f"{gives} by {self.groups} warpgroups of {_LINES} {own}, {self.others} {others}, "
+            f"{gives} by {self.groups} warpgroup{'s' * (self.groups > 1)} of {_LINES} {own}, {self.others} {others}, "
             f"{self.first_stages} and {self.second_stages} stages"
         )
 

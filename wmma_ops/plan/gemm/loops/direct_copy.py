@@ -28,7 +28,7 @@ class DirectCopy(TiledLoop):
     ) -> Iterator[GemmConfig]:
         """Eight waves ping-pong, with three places for tiles; others may have more, or, where they share K, two."""
         for config in super().candidates(problem, target, element, lanes, beside):
-            if self.ping_pongs(problem, config):
+            if self.hides_latencies(problem, config):
                 if config.stages == 3 and _holds_two_steps(config, target):
                     yield config
             elif config.stages == 2 or config.waves == 4:
@@ -43,11 +43,11 @@ class DirectCopy(TiledLoop):
         def tiles(pair: GemmProblem) -> int:
             a, b = operand_bytes(pair, config, target, self.lines_along)
             fits = config.stages * (a + b) <= target.lds_bytes
-            return config.stages * a + (2 if self.ping_pongs(problem, config) and not fits else config.stages) * b
+            return config.stages * a + (2 if self.hides_latencies(problem, config) and not fits else config.stages) * b
 
         return max(*(tiles(pair) for pair in problem.pairs), config.waves * slab_bytes(config, target))
 
-    def ping_pongs(self, problem: GemmProblem, config: GemmConfig) -> bool:
+    def hides_latencies(self, problem: GemmProblem, config: GemmConfig) -> bool:
         return config.waves == 8 and config.waves_k == 1 and len(problem.pairs) == 1
 
 
