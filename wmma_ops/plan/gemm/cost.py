@@ -10,8 +10,6 @@ from wmma_ops.plan.gemm.loop import Loop
 from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.plan.problem import GemmProblem
 
-_SLOPES = 1.5  # as many instructions a derivative has as its activation
-
 
 def _moved(problem: GemmProblem, config: GemmConfig, loop: Loop) -> float:
     """Bytes of A and B that a step moves for each k: as they lie in memory, and more where its runs straddle lines."""
@@ -103,7 +101,7 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> mo
         result_bytes=area * out,
         # Where a tile's results go on while the next one's products are under way, half of it shows: gelu after
         # 4608x3072x12288 takes 21 µs more than nothing, after 9232x1024x4096 14 (H100).
-        activations=area * (10 if mapped else 20) * (_SLOPES if problem.slopes else 1) if problem.activation else 0,
+        activations=area * (10 if mapped else 20) if problem.activation else 0,
         resident=resident,
         waves=config.waves,
         in_flight=loop.in_flight(config),

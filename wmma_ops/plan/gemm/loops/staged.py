@@ -17,7 +17,7 @@ from wmma_ops.plan.gemm.tiled import TiledLoop
 from wmma_ops.plan.problem import GemmProblem
 
 _MOST_STAGED = 48  # registers
-_SLOPES = 40  # registers, for what computes with derivatives
+_SLOPES = 8  # registers, for what computes with derivatives
 _EXTRAS_AND_PARTS = 12  # registers, for what one way to store takes beside the other
 
 
