@@ -4,7 +4,7 @@ python bench/bench_attention.py [--quick] [--json FILE]
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -134,14 +134,21 @@ def forward(shape: Shape) -> Calls:
     return Calls({OURS: partial(ours, shape, *tensors), **found}, missing, shape.flops, error=max(errors, default=None))
 
 
+def backward_of(
+    outs: dict[str, torch.Tensor], tensors: Sequence[torch.Tensor], g_out: torch.Tensor
+) -> dict[str, Callable]:
+    """The backward passes of results, alone."""
+    return {
+        name: lambda out=out: torch.autograd.grad(out, tensors, g_out, retain_graph=True) for name, out in outs.items()
+    }
+
+
 def backward(shape: Shape) -> Calls:
     tensors = operands(shape, gradients=True)
     found, missing = attention_peers.peers(*tensors, is_causal=shape.causal, gradients=True)
     outs = {OURS: ours(shape, *tensors)} | {name: call() for name, call in found.items()}
     g_out = torch.randn_like(outs[OURS])
-    calls = {
-        name: lambda out=out: torch.autograd.grad(out, tensors, g_out, retain_graph=True) for name, out in outs.items()
-    }
+    calls = backward_of(outs, tensors, g_out)
     got = calls[OURS]()
     errors = [check(*pair) for name in found for pair in zip(got, calls[name](), strict=True)]
     return Calls(calls, missing, 2.5 * shape.flops, error=max(errors, default=None))
@@ -210,11 +217,7 @@ def packed(shape: Packed, gradients: bool = False) -> Calls:
     if not gradients:
         return Calls(calls, missing, shape.flops, error=check(call(), want))
     g_out = torch.randn_like(want)
-    outs = {name: forward() for name, forward in calls.items()}
-    calls = {
-        name: lambda out=out: torch.autograd.grad(out, (q, k, v), g_out, retain_graph=True)
-        for name, out in outs.items()
-    }
+    calls = backward_of({name: forward() for name, forward in calls.items()}, (q, k, v), g_out)
     right = torch.autograd.grad(want, (q, k, v), g_out)
     errors = [check(*both) for both in zip(calls[OURS](), right, strict=True)]
     return Calls(calls, missing, 2.5 * shape.flops, error=max(errors))

@@ -3,6 +3,7 @@
 import contextlib
 from functools import partial
 
+import places
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,10 +22,6 @@ PLACES = ("cpu", "gfx90a", "gfx942", "gfx1100", "gfx1201")
 SIZES = [(1, 1), (5, 3), (130, 40), (600, 24), (70, 520), (1, 256), (1100, 7)]
 
 
-def _place(name):
-    return contextlib.nullcontext() if name == "cpu" else wmma_ops.emulate(name)
-
-
 def _random(*shape, dtype=F64):
     return torch.randn(shape, dtype=F64).to(dtype)
 
@@ -35,7 +32,7 @@ def _check_gradients(activation, dtype, place, rows, columns, k=16, sums=None):
     g, x, weight, s = (
         _random(*shape, dtype=dtype) for shape in ((rows, columns), (rows, k), (columns, k), (rows, columns))
     )
-    with _place(place):
+    with places.on(place):
         call = partial(
             torch.ops.wmma._linear_backward, g, x, weight, s, activation=code, of_s=True, bias_dtype=sums or dtype
         )
@@ -67,7 +64,7 @@ def _check_gate(activation, dtype, place, rows, columns, k=16, sums=None):
     code = activations.code("test", "activation", activation)
     shapes = (rows, columns), (rows, k), (k, columns), (rows, columns), (rows, columns)
     g, a, b, s, u = (_random(*shape, dtype=dtype) for shape in shapes)
-    with _place(place):
+    with places.on(place):
         options = {"activation": code, "of_s": True, "of_multiply": True, "bias_dtype": sums or dtype}
         call = partial(torch.ops.wmma._gemm_backward, g, a, b, s, u, alpha=0.5, **options)
         got, again = call(), call()
@@ -102,7 +99,7 @@ def test_sums_alone(place):
     for rows, columns in SIZES:
         g, x, weight = _random(rows, columns, dtype=F32), _random(rows, 8, dtype=F32), _random(columns, 8, dtype=F32)
         for given in (g, _random(rows, 2 * columns, dtype=F32)[:, ::2], g[:1].expand(rows, columns)):
-            with _place(place):
+            with places.on(place):
                 (got,) = torch.ops.wmma._linear_backward(given, x, weight, of_x=False, of_weight=False, bias_dtype=F32)
             torch.testing.assert_close(got.double(), given.double().sum(0), rtol=1e-5, atol=1e-4)
 
@@ -114,14 +111,14 @@ def test_far_out_is_the_limit(place):
     x, weight = torch.ones(1, 1), torch.ones(s.shape[1], 1)
     for activation in SMOOTH:
         code = activations.code("test", "activation", activation)
-        with _place(place):
+        with places.on(place):
             (got,) = torch.ops.wmma._linear_backward(
                 torch.ones_like(s), x, weight, s, activation=code, of_x=False, of_weight=False, of_s=True
             )
         want = activations.by_code(code).backward(torch.ones_like(s).double(), s.double())
         torch.testing.assert_close(got.double(), want, rtol=2e-5, atol=1e-6, equal_nan=True)
         infinite = torch.tensor([[-torch.inf, torch.inf]])
-        with _place(place):
+        with places.on(place):
             (ends,) = torch.ops.wmma._linear_backward(
                 torch.ones(1, 2), x, weight[:2], infinite, activation=code, of_x=False, of_weight=False, of_s=True
             )
@@ -136,7 +133,7 @@ def test_what_is_given_is_kept_beside_the_result(dtype, place):
         x, weight = _random(*batch, m, k, dtype=dtype), _random(n, k, dtype=dtype) / k
         bias, residual = _random(n, dtype=dtype), _random(*batch, m, n, dtype=dtype)
         given = F.linear(x.double(), weight.double(), bias.double())
-        with _place(place):
+        with places.on(place):
             out, kept = torch.ops.wmma._linear_aux(x, weight, bias, residual, activation=2)
             plain = wmma_ops.linear(x, weight, bias, residual=residual, activation="gelu")
             check_near(out, plain.double(), dtype)

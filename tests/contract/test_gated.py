@@ -1,8 +1,8 @@
 """Gated products, act(A·B + bias)·(A·gate + gate_bias): both in one kernel, or one after the other."""
 
-import contextlib
 from functools import partial
 
+import places
 import pytest
 import torch
 from graph_ops import compiled
@@ -24,10 +24,6 @@ SIZES = [((), 70, 100, 96), ((), 130, 72, 40), ((), 1, 256, 64), ((3,), 33, 50, 
 
 def _gated(a, b, gate, bias=None, gate_bias=None, *, activation=0):
     return torch.ops.wmma_raw.gemm(a, b, bias=bias, gate=gate, gate_bias=gate_bias, activation=activation)
-
-
-def _place(name):
-    return contextlib.nullcontext() if name == "cpu" else wmma_ops.emulate(name)
 
 
 @pytest.fixture
@@ -62,7 +58,7 @@ def _want(activation, a, b, gate, bias, gate_bias):
 def _check(operands, place, dtype, *, launches=1, activation=SILU):
     """Of all that is given: the result alone, and with what was multiplied; twice the same."""
     alone, kept = partial(_gated, *operands, activation=activation), partial(KEPT, *operands, activation=activation)
-    with _place(place) as emulation:
+    with places.on(place) as emulation:
         out, again, three = alone(), alone(), kept()
     if emulation is not None:
         assert len(emulation.launches) == 3 * launches
@@ -154,10 +150,10 @@ def test_few_rows_stream_one_matrix_after_the_other():
 def test_nothing_to_sum_up_leaves_the_biases():
     for place in ("cpu", "gfx942"):
         operands = _operands(F32, (), 5, 7, 0)
-        with _place(place):
+        with places.on(place):
             out = _gated(*operands, activation=SILU)
         check_near(out, _want(SILU, *operands)[0], F32)
-        with _place(place):
+        with places.on(place):
             assert _gated(*_operands(F32, (), 0, 7, 3)).shape == (0, 7)
 
 
@@ -217,7 +213,7 @@ def test_with_more_beside_it_is_two_products():
             ({"col_scale": bias}, a @ b * bias),
             ({"a2": a, "b2": gate}, a @ (b + gate)),
         ):
-            with _place(place) as emulation:
+            with places.on(place) as emulation:
                 out = wmma_ops.gemm(a, b, gate=gate, gate_bias=gate_bias, activation="silu", **beside)
             want = activations.by_code(SILU).forward(s.double()) * (a.double() @ gate.double() + gate_bias.double())
             torch.testing.assert_close(out.double(), want, rtol=1e-4, atol=1e-4)
@@ -231,7 +227,7 @@ def test_an_empty_pair_beside_a_gate_leaves_the_other(place):
     for k, k2 in ((0, 64), (64, 0)):
         a, b, gate, bias, gate_bias = _operands(F32, (), 20, 24, k)
         a2, b2 = torch.randn(20, k2), torch.randn(k2, 24)
-        with _place(place):
+        with places.on(place):
             out = wmma_ops.gemm(a, b, a2=a2, b2=b2, bias=bias, gate=gate, gate_bias=gate_bias, activation="silu")
         s, u = a @ b + a2 @ b2 + bias, a @ gate + gate_bias
         torch.testing.assert_close(out, torch.nn.functional.silu(s) * u, rtol=1e-4, atol=1e-4)

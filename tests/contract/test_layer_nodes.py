@@ -57,6 +57,20 @@ def _check(got, want, dtype):
         check_near(one, other, dtype)
 
 
+def _each_asked(layer, by_torch, make, names, counts):
+    """So many of a layer's tensors with gradients, which are right; and how often each op ran for them."""
+    for asked in itertools.chain.from_iterable(itertools.combinations(names, count) for count in counts):
+        tensors = make(F32)
+        for name, x in zip(names, tensors, strict=True):
+            x.requires_grad_(name in asked)
+        leaves = [x for x in tensors if x.requires_grad]
+        out, want = layer(*tensors), by_torch(*tensors)
+        found, ops = _names(functools.partial(torch.autograd.grad, out, leaves, torch.ones_like(out)))
+        right = torch.autograd.grad(want, leaves, torch.ones_like(want))
+        _check(found, [x.double() for x in right], F32)
+        yield asked, ops
+
+
 @pytest.fixture
 def new_memory_is_nan():
     """So that nothing is taken for a value that nobody wrote: formulas see places of tensors whose values were not kept."""
@@ -82,20 +96,11 @@ def test_a_layer_with_an_adapter(dtype, place):
 
 def test_only_what_is_asked_for_is_computed():
     """Of a frozen layer no gradient of the weight is, and of an input that is none nothing but the adapter's."""
-    ops = {"x": (2, 0), "weight": (0, 1), "bias": (0, 1), "down": (1, 1), "up": (0, 1)}
-    for count in range(1, 6):
-        for asked in itertools.combinations(ops, count):
-            tensors = adapted_tensors(F32)
-            for name, x in zip(ops, tensors, strict=True):
-                x.requires_grad_(name in asked)
-            leaves = [x for x in tensors if x.requires_grad]
-            out = adapted(*tensors)
-            found, names = _names(lambda out=out, leaves=leaves: torch.autograd.grad(out, leaves, torch.ones_like(out)))
-            want = adapted_by_torch(*tensors)
-            _check(found, torch.autograd.grad(want, leaves, torch.ones_like(want)), F32)
-            gemms = 2 if "x" in asked else int("down" in asked)
-            layers = int("weight" in asked or "bias" in asked) + ("down" in asked) + ("up" in asked)
-            assert names == {k: v for k, v in {"gemm": gemms, "_linear_backward": layers}.items() if v}, asked
+    names = "x", "weight", "bias", "down", "up"
+    for asked, ops in _each_asked(adapted, adapted_by_torch, adapted_tensors, names, range(1, 6)):
+        gemms = 2 if "x" in asked else int("down" in asked)
+        layers = int("weight" in asked or "bias" in asked) + ("down" in asked) + ("up" in asked)
+        assert ops == {k: v for k, v in {"gemm": gemms, "_linear_backward": layers}.items() if v}, asked
 
 
 def test_who_looks_on_sees_the_products():
@@ -193,20 +198,10 @@ def test_a_layer_with_a_gate(dtype, place):
 
 def test_of_a_gate_too_only_what_is_asked_for_is_computed():
     names = "x", "gate", "gate_bias", "up", "up_bias"
-    for count in range(1, 6):
-        for asked in itertools.combinations(names, count):
-            tensors = gate_tensors(F32)
-            for name, x in zip(names, tensors, strict=True):
-                x.requires_grad_(name in asked)
-            leaves = [x for x in tensors if x.requires_grad]
-            out = gated("silu")(*tensors)
-            call = functools.partial(torch.autograd.grad, out, leaves, torch.ones_like(out))
-            found, ops = _names(call)
-            want = gated_by_torch("silu")(*tensors)
-            _check(found, [x.double() for x in torch.autograd.grad(want, leaves, torch.ones_like(want))], F32)
-            layers = ("gate" in asked) + ("up" in asked or "up_bias" in asked)
-            expected = {"_gemm_backward": 1, "gemm": int("x" in asked), "_linear_backward": layers}
-            assert ops == {k: v for k, v in expected.items() if v}, asked
+    for asked, ops in _each_asked(gated("silu"), gated_by_torch("silu"), gate_tensors, names, range(1, 6)):
+        layers = ("gate" in asked) + ("up" in asked or "up_bias" in asked)
+        expected = {"_gemm_backward": 1, "gemm": int("x" in asked), "_linear_backward": layers}
+        assert ops == {k: v for k, v in expected.items() if v}, asked
 
 
 @pytest.mark.usefixtures("new_memory_is_nan")
@@ -274,25 +269,16 @@ def test_an_mlp(dtype, place):
 
 def test_of_an_mlp_too_only_what_is_asked_for_is_computed():
     names = "x", "first", "first_bias", "up", "up_bias", "second", "second_bias"
-    for count in (1, 2, 6):
-        for asked in itertools.combinations(names, count):
-            tensors = mlp_tensors(F32)
-            for name, x in zip(names, tensors, strict=True):
-                x.requires_grad_(name in asked)
-            leaves = [x for x in tensors if x.requires_grad]
-            out = mlp("silu")(*tensors)
-            found, ops = _names(functools.partial(torch.autograd.grad, out, leaves, torch.ones_like(out)))
-            want = mlp_by_torch("silu")(*tensors)
-            _check(found, [x.double() for x in torch.autograd.grad(want, leaves, torch.ones_like(want))], F32)
-            layers = [{"first"}, {"up", "up_bias"}, {"second", "second_bias"}]
-            sums_up = "first_bias" in asked  # in the pass that takes the derivative
-            expected = {
-                "_linear_backward": sum(not one.isdisjoint(asked) for one in layers),
-                "_gemm_slopes": int(not sums_up and not {"x", "first", "up", "up_bias"}.isdisjoint(asked)),
-                "_gemm_backward": int(sums_up),
-                "gemm": ("x" in asked) + sums_up,
-            }
-            assert ops == {k: v for k, v in expected.items() if v}, asked
+    layers = [{"first"}, {"up", "up_bias"}, {"second", "second_bias"}]
+    for asked, ops in _each_asked(mlp("silu"), mlp_by_torch("silu"), mlp_tensors, names, (1, 2, 6)):
+        sums_up = "first_bias" in asked  # in the pass that takes the derivative
+        expected = {
+            "_linear_backward": sum(not one.isdisjoint(asked) for one in layers),
+            "_gemm_slopes": int(not sums_up and not {"x", "first", "up", "up_bias"}.isdisjoint(asked)),
+            "_gemm_backward": int(sums_up),
+            "gemm": ("x" in asked) + sums_up,
+        }
+        assert ops == {k: v for k, v in expected.items() if v}, asked
 
 
 @pytest.mark.usefixtures("new_memory_is_nan")

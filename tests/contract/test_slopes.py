@@ -1,14 +1,13 @@
 """A product whose own kernel multiplies by an activation's derivative: the gradient of what an MLP's first product gave."""
 
-import contextlib
 from functools import partial
 
+import places
 import pytest
 import torch
 from near import BOUNDS, check_near
 from planted import Planted, check_is_caught, check_that_each_stands_once
 
-import wmma_ops
 from wmma_ops.analysis.figures import figures as figures_of
 from wmma_ops.hardware import arch
 from wmma_ops.ops import activations
@@ -20,10 +19,6 @@ RELU, GELU, SILU = (activations.code("test", "activation", name) for name in ("r
 SLOPES = torch.ops.wmma._gemm_slopes
 # Batch, rows, columns and K: of whole tiles and not, of chunks and not, of one row, and with K split.
 SIZES = [((), 70, 100, 96), ((), 130, 72, 40), ((), 1, 256, 64), ((3,), 33, 50, 17), ((), 64, 64, 2048)]
-
-
-def _place(name):
-    return contextlib.nullcontext() if name == "cpu" else wmma_ops.emulate(name)
 
 
 def _operands(dtype, batch=(), m=33, n=50, k=40, *, is_gated=True, down=False):
@@ -40,7 +35,7 @@ def _want(activation, g, b, s, u):
 
 
 def _check(operands, place, dtype, activation=SILU):
-    with _place(place) as emulation:
+    with places.on(place) as emulation:
         got, again = (SLOPES(*operands, activation=activation) for _ in "12")
     want = _want(activation, *operands)
     assert len(got) == len(want)
@@ -75,7 +70,7 @@ def test_every_activation(activation):
 def test_of_relu_the_result_serves_as_well():
     g, b, s, _ = _operands(BF16)
     for place in ("cpu", "gfx1100"):
-        with _place(place):
+        with places.on(place):
             assert torch.equal(SLOPES(g, b, s, activation=RELU)[0], SLOPES(g, b, s.relu(), activation=RELU)[0])
 
 
@@ -85,7 +80,7 @@ def test_numbers_that_are_none(place):
     far = torch.tensor([torch.inf, -torch.inf, 1e30, -1e30, 1e4, -1e4, torch.nan, 0.5])
     g, b = torch.ones(2, 1), torch.ones(1, 8)
     for activation in range(1, len(activations.BUILTIN)):
-        with _place(place):
+        with places.on(place):
             (got,) = SLOPES(g, b, far.expand(2, 8).contiguous(), activation=activation)
         name = activations.BUILTIN[activation].name
         low = 0.01 if name == "leaky_relu" else 0.0

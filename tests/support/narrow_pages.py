@@ -1,18 +1,12 @@
 """Keys and values in pages as numbers of 8 bits, beside torch's conversions: shared by tests/contract/ and tests/gpu/."""
 
-import contextlib
-
+import places
 import torch
 
 import wmma_ops
 
 F8 = torch.float8_e4m3fn
 LARGEST = 448.0
-
-
-def _where(target: str):
-    """The CPU, a GPU ("cuda"), or a target to emulate."""
-    return contextlib.nullcontext() if target in ("cpu", "cuda") else wmma_ops.emulate(target)
 
 
 def _to(target: str, *tensors):
@@ -42,7 +36,7 @@ def every_code(dtype: torch.dtype, target: str) -> None:
     ends, used, table = torch.tensor([0, 16]), torch.tensor([1]), torch.zeros(1, 1, dtype=torch.int32)
     query, pages, ends, used, table = _to(target, query, pages, ends, used, table)
     options = {"seqused_k": used, "block_table": table, "scale": 1.0}
-    with _where(target):
+    with places.on(target):
         out, lse = wmma_ops.varlen_attention(query, pages, pages, ends, None, 16, None, **options)
     # Rows of a head whose key has a NaN have no weight.
     plain = [h for h in range(18) if h not in (7, 15)]
@@ -79,7 +73,7 @@ def appended(new: torch.Tensor, target: str, *, value_alone: bool = False, **opt
     numbers = table, torch.tensor([0, tokens]), torch.tensor([tokens + 5])
     here = {name: _to(target, x)[0] if isinstance(x, torch.Tensor) else x for name, x in options.items()}
     given = _to(target, new, *pages, *numbers)
-    with _where(target):
+    with places.on(target):
         wmma_ops.kv_append(given[0], *given, **here)
     found = []
     for x, descale in zip(given[1:3], (options["k_descale"], options["v_descale"]), strict=True):

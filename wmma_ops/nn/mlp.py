@@ -1,5 +1,6 @@
 """Two linear layers with an activation, and perhaps a gate, between them."""
 
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -36,12 +37,11 @@ class Gate(NamedTuple):
 def gated(x: Tensor, gate: Gate, *, recompute: bool = False) -> Tensor:
     """Two products, the second of which activates and multiplies; one node to autograd, or where gradients are recorded
     otherwise, that is apart."""
-    if not recompute and (tensors := _of_one_node(x, gate)):
-        return nodes.layer("gated")(*tensors, activation=activations.code("nn", "activation", gate.activation))
+    is_builtin = activations.is_builtin(gate.activation)
+    if not recompute and is_builtin and (tensors := _of_one_node(x, gate.gate, gate.up)):
+        return nodes.layer("gated")(*tensors, activation=_code(gate.activation))
     alone = recompute or not records_gradient(x, *gate.tensors())
-    if alone or (
-        gate.up is not None and activations.is_builtin(gate.activation) and keeps_in_graphs(x, *gate.tensors())
-    ):
+    if alone or (gate.up is not None and is_builtin and keeps_in_graphs(x, *gate.tensors())):
         first, factor = gate.layers()
         if first.adapter is factor.adapter is None:
             return _at_once(x, first, factor, gate.activation)
@@ -62,39 +62,32 @@ def _at_once(x: Tensor, first: Affine, factor: Affine, activation: str) -> Tenso
     return ops.gemm(x, first.weight.mT, gate=factor.weight.mT, activation=activation, **biases)
 
 
-def _of_one_node(x: Tensor, gate: Gate) -> tuple[Tensor | None, ...]:
-    """What a gate computes with where autograd sees one node (csrc/nodes/layers.hpp); empty where it does not."""
-    gate_layer, up = gate.gate, gate.up
-    if up is None or gate_layer.adapter is not None or up.adapter is not None:
-        return ()
-    if not activations.is_builtin(gate.activation):
-        return ()
-    of_one_type = for_one_node(x, gate_layer.weight, up.weight)
-    return (*of_one_type[:2], gate_layer.bias, of_one_type[2], up.bias) if of_one_type else ()
-
-
-def _mlp_of_one_node(
-    x: Tensor, first: Affine | Gate, second: Affine, activation: str | None
-) -> tuple[Tensor | None, ...]:
-    """The same of both layers, or all three."""
-    if isinstance(first, Gate):
-        layers, activation = (first.gate, first.up, second), first.activation
-    else:
-        layers = first, second
+def _of_one_node(x: Tensor, *layers: Affine | None) -> tuple[Tensor | None, ...]:
+    """x, and each layer's weight and bias, where autograd sees one node (csrc/nodes/layers.hpp); empty where it does not."""
     if None in layers or any(layer.adapter is not None for layer in layers):
-        return ()
-    if not records_gradient(x, *first.tensors()):  # then nothing of what comes first is kept
-        return ()
-    if not activations.is_builtin(activation) or (len(layers) == 2 and activation in (None, "none")):
         return ()
     of_one_type = for_one_node(x, *(layer.weight for layer in layers))
     if not of_one_type:
         return ()
-    own, *weights = of_one_type
-    pairs = [(weight, layer.bias) for weight, layer in zip(weights, layers, strict=True)]
-    if len(pairs) == 2:
-        pairs.insert(1, (None, None))
-    return own, *(one for pair in pairs for one in pair)
+    biases = (layer.bias for layer in layers)
+    return of_one_type[0], *itertools.chain(*zip(of_one_type[1:], biases, strict=True))
+
+
+def _code(activation: str | None) -> int:
+    return activations.code("nn", "activation", activation)
+
+
+def _as_one_node(x: Tensor, first: Affine | Gate, second: Affine, activation: str | None) -> Tensor | None:
+    """Nothing where nothing of what comes first would be kept, or it does not activate."""
+    is_gated = isinstance(first, Gate)
+    before, activation = ((first.gate, first.up), first.activation) if is_gated else ((first,), activation)
+    activates = activations.is_builtin(activation) and (is_gated or activation != "none")
+    if not activates or not records_gradient(x, *first.tensors()):
+        return None
+    tensors = _of_one_node(x, *before, second)
+    if tensors and not is_gated:
+        tensors = (*tensors[:3], None, None, *tensors[3:])
+    return nodes.layer("mlp")(*tensors, activation=_code(activation)) if tensors else None
 
 
 def mlp(
@@ -105,9 +98,8 @@ def mlp(
     Where gradients are recorded, what lies between the layers is kept, unless `recompute`.
     """
     if records_gradient(x, *first.tensors(), *second.tensors()) and not recompute:
-        if tensors := _mlp_of_one_node(x, first, second, activation):
-            name = first.activation if isinstance(first, Gate) else activation
-            return nodes.layer("mlp")(*tensors, activation=activations.code("nn", "activation", name))
+        if (out := _as_one_node(x, first, second, activation)) is not None:
+            return out
         return product(_hidden(x, first, activation), second)
     if isinstance(first, Gate):
         (b0, gate), activation = first.layers(), first.activation

@@ -242,44 +242,40 @@ def _adapted_gradients(grads, t, needs, outs, *, factor):
     return {"x": g_x, "bias": found.get("bias")} | {name: g if g is None else g.mT for name, g in weights.items()}
 
 
-# out = act(x·gateᵀ + gate_bias)·u with u = x·upᵀ + up_bias
+# h = act(x·gateᵀ + gate_bias)·u with u = x·upᵀ + up_bias; and out = h·secondᵀ + second_bias, where `first` is what is
+# activated, and without `up` h is that alone
 
 
-def _gated_gradients(grads, t, needs, outs, *, activation):
-    names = {"a": "x", "b": "gate", "bias": "gate_bias", "gate": "up", "gate_bias": "up_bias"}
-    given = {ours: t[theirs] for ours, theirs in names.items()} | {"b": t["gate"].mT, "gate": t["up"].mT}
-    wanted = {ours: needs[theirs] for ours, theirs in names.items()}
-    found = _gradients_of_gate(grads[0], given, wanted, activation=activation)
-    for weight in ("b", "gate"):
-        found[weight] = None if found.get(weight) is None else found[weight].mT
+def _before(t, activated):
+    """What makes h, as arguments of gemm, by the names that they have there and here; `activated`: a layer's name."""
+    names = {"a": "x", "b": activated, "bias": f"{activated}_bias"}
+    if t["up"] is not None:
+        names |= {"gate": "up", "gate_bias": "up_bias"}
+    given = {ours: t[theirs] for ours, theirs in names.items()}
+    return names, given | {weight: given[weight].mT for weight in ("b", "gate") if weight in given}
+
+
+def _gradients_before(g, h, t, needs, activated, activation):
+    names, given = _before(t, activated)
+    found = _gemm_gradients(
+        [g], given, {ours: needs[theirs] for ours, theirs in names.items()}, [h], activation=activation
+    )
+    found |= {weight: found[weight].mT for weight in ("b", "gate") if found.get(weight) is not None}
     return {theirs: found.get(ours) for ours, theirs in names.items()}
 
 
-# out = h·secondᵀ + second_bias with h = act(x·firstᵀ + first_bias), or that times x·upᵀ + up_bias
+def _gated_gradients(grads, t, needs, outs, *, activation):
+    return _gradients_before(grads[0], None, t, needs, "gate", activation)
 
 
 def _mlp_gradients(grads, t, needs, outs, *, activation):
-    x, first, up, second = t["x"], t["first"], t["up"], t["second"]
-    u = None if up is None else _gemm(x, up.mT, bias=t["up_bias"])
-    h = _gemm(x, first.mT, bias=t["first_bias"], activation=activation, multiply=u)
-    inner = "x", "first", "first_bias", "up", "up_bias"
-    asked = {"a": any(needs[name] for name in inner), "b": needs["second"], "bias": needs["second_bias"]}
-    found_2 = gemm_gradients(grads[0], {"a": h, "b": second.mT, "bias": t["second_bias"]}, asked, None)
-    g_second = found_2.get("b")
-    found = {"second": None if g_second is None else g_second.mT, "second_bias": found_2.get("bias")}
-    if not asked["a"]:
-        return found
-    names = {"x": "x", "bias" if up is None else "gate_bias": "first_bias"}
-    if up is None:
-        names |= {"weight": "first"}
-        given = {ours: t[theirs] for ours, theirs in names.items()} | {"residual": None}
-        wanted = {ours: needs[theirs] for ours, theirs in names.items()} | {"residual": False}
-        before = _linear_gradients([found_2["a"]], given, wanted, [h], activation=activation)
-    else:
-        names |= {"gate": "first", "up": "up", "up_bias": "up_bias"}
-        given, wanted = ({ours: of[theirs] for ours, theirs in names.items()} for of in (t, needs))
-        before = _gated_gradients([found_2["a"]], given, wanted, outs, activation=activation)
-    return found | {theirs: before.get(ours) for ours, theirs in names.items()}
+    names, given = _before(t, "first")
+    h = _gemm(**given, activation=activation)
+    asked = {"a": any(needs[name] for name in names.values()), "b": needs["second"], "bias": needs["second_bias"]}
+    of_second = gemm_gradients(grads[0], {"a": h, "b": t["second"].mT, "bias": t["second_bias"]}, asked, None)
+    g_second = of_second.get("b")
+    found = {"second": None if g_second is None else g_second.mT, "second_bias": of_second.get("bias")}
+    return found | (_gradients_before(of_second["a"], h, t, needs, "first", activation) if asked["a"] else {})
 
 
 # D1 = alpha1·D0·B1 + beta1·C + bias1 with D0 = act(alpha0·A·B0 + bias0)·(A·gate)

@@ -198,10 +198,8 @@ def cycles(target: arch.Target, work: Work) -> float:
     rounds = ceil(work.load / work.resident)
     total += (1 if work.persistent else rounds) * work.way.block
     results, activations = work.result_bytes / work.way.result_bytes, work.activations / ACTIVATIONS
-    total += results + activations
-    if rounds > 1:
-        of_results, of_activations = (OVERLAPPED_RESULTS, OVERLAPPED_ACTIVATIONS) if work.overlaps else (1, 1)
-        total += (rounds - 1) * (of_results * results + of_activations * activations)
+    of_results, of_activations = (OVERLAPPED_RESULTS, OVERLAPPED_ACTIVATIONS) if work.overlaps else (1, 1)
+    total += (rounds - 1) * (of_results * results + of_activations * activations) + results + activations
     if work.last > 1:
         total += work.way.last
     total += work.way.cluster * log2(work.cluster) + work.shared_sums / SUM_BYTES

@@ -150,19 +150,19 @@ std::vector<Tensor> gemm_slopes(const Tensor& g, const Tensor& b, const Tensor& 
   if (activation == 0 && !multiply) fail_type(p.op, "multiply", "is None; takes a tensor without an activation");
   check_like_product(p, "s", s);
   if (multiply) check_like_product(p, "multiply", *multiply);
+  ActivationGradient::Result found;
   if (is_plain_cpu(p.device) || way_of(p.device).on_cpu) {
-    const auto found = activated({p.op, p.device, gemm(p), s, activation, std::nullopt, false, multiply});
-    if (multiply) return {found.g_s, *found.g_u};
-    return {found.g_s};
+    found = activated({p.op, p.device, gemm(p), s, activation, std::nullopt, false, multiply});
+  } else {
+    p.c = s;
+    p.multiply = multiply;
+    p.activation = activation;
+    p.slopes = true;
+    if (multiply) p.aux = launch::made(p.out_sizes, p.out, p.device);
+    found = {gemm(p), std::nullopt, p.aux};
   }
-  p.c = s;
-  p.multiply = multiply;
-  p.activation = activation;
-  p.slopes = true;
-  if (multiply) p.aux = launch::made(p.out_sizes, p.out, p.device);
-  const Tensor g_s = gemm(p);
-  if (multiply) return {g_s, *p.aux};
-  return {g_s};
+  if (!multiply) return {found.g_s};
+  return {found.g_s, *found.g_u};
 }
 
 std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tensor& weight, const OptTensor& s,

@@ -30,8 +30,7 @@ inline Tensor weight_gradient(const Tensor& g, const Tensor& x, const Tensor& we
 inline void layer_gradients(Backward& own, const Tensor& g, const Tensor& x, int weight, int bias) {
   const bool of_weight = own.needs[weight];
   if (!of_weight && !own.needs[bias]) return;
-  std::optional<ScalarType> type;
-  if (own.needs[bias]) type = type_of_argument(own, bias);
+  const std::optional<ScalarType> type = type_if_needed(own, bias);
   const auto found = linear_backward(g, x, own.tensors[weight], OptTensor(), 0, false, of_weight, false, type);
   if (of_weight) own.found[weight] = found.front();
   if (type) own.found[bias] = found.back();
@@ -43,32 +42,39 @@ struct BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard uncast{c10::autocast_dispatch_keyset};
 };
 
+// The rule of a layer whose first tensor is what it is given. Of gradients of its type; others come by the formulas,
+// for which all but `kAdded`, which is only added, are kept.
+template <void (*gradients)(Backward&)>
+bool of_one_type(Backward& own) {
+  if (own.grads[0].scalar_type() != own.tensors[0].scalar_type()) return false;
+  const BelowAutograd guard;
+  gradients(own);
+  return true;
+}
+template <void (*gradients)(Backward&), int kAdded>
+Rule layer_rule(const char* op, const char* name) {
+  const auto every = [](Arguments, Arguments) { return true; };
+  const auto keeps = [](int tensor, Arguments, Arguments) { return tensor != kAdded; };
+  return {op, name, every, keeps, never, of_one_type<gradients>};
+}
+
 // x·weightᵀ + bias + low·upᵀ with low = factor·(x·downᵀ), an adapter's.
 struct Adapted {
   enum { kX, kWeight, kBias, kDown, kUp };
 };
 
-inline const Rule kAdapted{
-    "adapted",
-    "WmmaAdaptedBackward",
-    [](Arguments, Arguments) { return true; },
-    [](int tensor, Arguments, Arguments) { return tensor != Adapted::kBias; },
-    never,
-    [](Backward& own) {
-      const Tensor &g = own.grads[0], &x = own.tensors[Adapted::kX], &weight = own.tensors[Adapted::kWeight],
-                   &down = own.tensors[Adapted::kDown], &up = own.tensors[Adapted::kUp];
-      if (g.scalar_type() != x.scalar_type()) return false;
-      const std::vector<bool>& needs = own.needs;
-      const BelowAutograd guard;
-      layer_gradients(own, g, x, Adapted::kWeight, Adapted::kBias);
-      Tensor g_low;
-      if (needs[Adapted::kX] || needs[Adapted::kDown]) g_low = gemm(g, up, {.alpha = own.scalars[0].toDouble()});
-      if (needs[Adapted::kX]) own.found[Adapted::kX] = gemm(g, weight, {.a2 = g_low, .b2 = down});
-      if (needs[Adapted::kDown]) own.found[Adapted::kDown] = weight_gradient(g_low, x, down);
-      if (needs[Adapted::kUp]) own.found[Adapted::kUp] = weight_gradient(g, own.aux[0], up);
-      return true;
-    },
-};
+inline void adapted_gradients(Backward& own) {
+  const Tensor &g = own.grads[0], &x = own.tensors[Adapted::kX], &weight = own.tensors[Adapted::kWeight],
+               &down = own.tensors[Adapted::kDown], &up = own.tensors[Adapted::kUp];
+  const std::vector<bool>& needs = own.needs;
+  layer_gradients(own, g, x, Adapted::kWeight, Adapted::kBias);
+  Tensor g_low;
+  if (needs[Adapted::kX] || needs[Adapted::kDown]) g_low = gemm(g, up, {.alpha = own.scalars[0].toDouble()});
+  if (needs[Adapted::kX]) own.found[Adapted::kX] = gemm(g, weight, {.a2 = g_low, .b2 = down});
+  if (needs[Adapted::kDown]) own.found[Adapted::kDown] = weight_gradient(g_low, x, down);
+  if (needs[Adapted::kUp]) own.found[Adapted::kUp] = weight_gradient(g, own.aux[0], up);
+}
+inline const Rule kAdapted = layer_rule<adapted_gradients, Adapted::kBias>("adapted", "WmmaAdaptedBackward");
 
 // Whether a layer is recorded as one node: otherwise those who look on see its products.
 inline bool is_recorded(const variable_list& tensors) {
@@ -133,8 +139,7 @@ inline void gradients_of_h(Backward& own, const Tensor& g, const OptTensor& seco
     static const auto slopes = operation("wmma::_gemm_slopes").typed<Slopes>();
     found = slopes.call(g, *second, s, u, activation);
   } else {
-    std::optional<ScalarType> bias;
-    if (needs[Mlp::kFirstBias]) bias = type_of_argument(own, Mlp::kFirstBias);
+    const std::optional<ScalarType> bias = type_if_needed(own, Mlp::kFirstBias);
     const Tensor g_h = second ? gemm(g, *second) : g;
     found =
         gemm_backward(g_h, x, first.mT(), OptTensor(s), u, 1.0, activation, false, false, true, u.has_value(), bias);
@@ -149,20 +154,9 @@ inline void gradients_of_h(Backward& own, const Tensor& g, const OptTensor& seco
   if (needs[Mlp::kX]) own.found[Mlp::kX] = u ? gemm(g_s, first, {.a2 = g_u, .b2 = up}) : gemm(g_s, first);
 }
 
-inline const Rule kGated{
-    "gated",
-    "WmmaGatedBackward",
-    [](Arguments, Arguments) { return true; },
-    always,  // the formulas multiply again, and add what is added
-    never,
-    [](Backward& own) {
-      const Tensor& g = own.grads[0];
-      if (g.scalar_type() != own.tensors[Gated::kX].scalar_type()) return false;
-      const BelowAutograd guard;
-      gradients_of_h(own, g, {}, own.aux[0], own.aux[1]);
-      return true;
-    },
-};
+inline void gate_gradients(Backward& own) { gradients_of_h(own, own.grads[0], {}, own.aux[0], own.aux[1]); }
+// The formulas add both biases, and multiply by what they are a part of.
+inline const Rule kGated = layer_rule<gate_gradients, kNone>("gated", "WmmaGatedBackward");
 
 // The result, and both factors before the activation.
 inline std::tuple<Tensor, Tensor, Tensor> gated_aux(const Tensor& x, const Tensor& gate, const OptTensor& gate_bias,
@@ -186,24 +180,14 @@ inline Tensor gated(const Tensor& x, const Tensor& gate, const OptTensor& gate_b
   return gemm(x, gate.mT(), {.bias = gate_bias, .gate = up.mT(), .gate_bias = up_bias, .activation = activation});
 }
 
-inline const Rule kMlp{
-    "mlp",
-    "WmmaMlpBackward",
-    [](Arguments, Arguments) { return true; },
-    // The formulas multiply again, and add what is added.
-    [](int tensor, Arguments, Arguments) { return tensor != Mlp::kSecondBias; },
-    never,
-    [](Backward& own) {
-      const Tensor &g = own.grads[0], &h = own.aux.front(), &s = own.aux.size() > 1 ? own.aux[1] : h;
-      if (g.scalar_type() != own.tensors[Mlp::kX].scalar_type()) return false;
-      const BelowAutograd guard;
-      layer_gradients(own, g, h, Mlp::kSecond, Mlp::kSecondBias);
-      OptTensor u;
-      if (own.tensors[Mlp::kUp].defined()) u = own.aux[2];
-      gradients_of_h(own, g, own.tensors[Mlp::kSecond], s, u);
-      return true;
-    },
-};
+inline void mlp_gradients(Backward& own) {
+  const Tensor &g = own.grads[0], &h = own.aux.front(), &s = own.aux.size() > 1 ? own.aux[1] : h;
+  layer_gradients(own, g, h, Mlp::kSecond, Mlp::kSecondBias);
+  OptTensor u;
+  if (own.tensors[Mlp::kUp].defined()) u = own.aux[2];
+  gradients_of_h(own, g, own.tensors[Mlp::kSecond], s, u);
+}
+inline const Rule kMlp = layer_rule<mlp_gradients, Mlp::kSecondBias>("mlp", "WmmaMlpBackward");
 
 inline Tensor mlp(const Tensor& x, const Tensor& first, const OptTensor& first_bias, const OptTensor& up,
                   const OptTensor& up_bias, const Tensor& second, const OptTensor& second_bias, int64_t activation) {

@@ -43,6 +43,11 @@ inline ScalarType type_of_argument(const Backward& x, int place) {
   return kept.defined() ? kept.scalar_type() : x.shapes[place].options.dtype().toScalarType();
 }
 
+inline std::optional<ScalarType> type_if_needed(const Backward& x, int place) {
+  if (place == kNone || !x.needs[place]) return std::nullopt;
+  return type_of_argument(x, place);
+}
+
 inline bool product_gradients(Backward& x, const Places& at, double alpha, double beta, int64_t activation) {
   Tensor g = x.grads[0];
   const auto needs = [&](int place) { return place != kNone && x.needs[place]; };
@@ -63,8 +68,7 @@ inline bool product_gradients(Backward& x, const Places& at, double alpha, doubl
   if (!s) activation = 0;
   const bool of_a = needs(at.a), of_b = needs(at.b), of_c = needs(at.c), of_s = of_c && s,
              of_multiply = needs(at.multiply);
-  std::optional<ScalarType> bias;
-  if (needs(at.bias)) bias = type_of_argument(x, at.bias);
+  const std::optional<ScalarType> bias = type_if_needed(x, at.bias);
   at::AutoDispatchBelowAutograd guard;
   const auto found_of_c = [&](const Tensor& g_s) {
     const bool is_half = g_s.scalar_type() == at::kHalf || g_s.scalar_type() == at::kBFloat16;

@@ -116,6 +116,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kPartsInFlight": model.parts_in_flight(target),
         "kSharedBytes": loop.shared_bytes(problem, config, target),
     }
+    flags = {"kWide": problem.wide, "kLanes": config.lanes, "kMappedD": loop.maps_result(problem, config)}
     members = [
         *aliases({**operands, "Loop": f"wmma::{loop.tag}"}),
         *constants(
@@ -125,11 +126,10 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         *constants("int", numbers),
         *aliases({"Tiles": config.order.device(problem.batch_dims, "kBlockN / 2" if config.gated else "kBlockN")}),
         *constants("int", {"kCluster": "Tiles::kCluster"}),
+        *constants("bool", flags | loop.flags(config)),
         *constants(
-            "bool", {"kWide": problem.wide, "kLanes": config.lanes, "kMappedD": loop.maps_result(problem, config)}
+            "bool", {name: True for name, there in (("kAux", problem.aux), ("kSlopes", problem.slopes)) if there}
         ),
-        *constants("bool", loop.flags(config)),
-        *constants("bool", ({"kAux": True} if problem.aux else {}) | ({"kSlopes": True} if problem.slopes else {})),
     ]
     defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.order.cluster_blocks > 1}
     told = [loop.tag] + ([_IN_PARTS] if config.parts > 1 else [])
