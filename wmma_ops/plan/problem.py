@@ -63,6 +63,7 @@ class GemmProblem:
     gate_order: str = "k"
     gate_bias: torch.dtype | None = None
     slopes: bool = False  # A·B is the gradient by act(C)·multiply: D is that by C, aux the one by multiply
+    row_sums: torch.dtype | None = None  # of A's rows, which a kernel may give beside the product
 
     @classmethod
     def from_library(cls, values: list[int]) -> "GemmProblem":
@@ -134,6 +135,8 @@ class GemmProblem:
                 extras.append(f"{name} {activations.by_code(getattr(self, name)).name}")
         if self.slopes:
             extras.append("slopes")
+        if self.row_sums is not None:
+            extras.append(f"sums of A's rows {type_name(self.row_sums)}")
         if self.aux:
             extras.append(f"aux {type_name(self.d)}")
         if extras:
@@ -466,6 +469,8 @@ class GemmNumbers(NamedTuple):
     lines_b: int
     lines_d: int  # that it takes away from a wave
     aligned: int = 0  # operands of which an aligned copy is made first: 1 A, 2 B, 3 both
+    sum_slabs: int = 0  # parts that A's rows are summed up in; 0: they are not
+    sums_at: int = 0  # bytes of the workspace before them
 
 
 class GemmGemmNumbers(NamedTuple):

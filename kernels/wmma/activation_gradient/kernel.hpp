@@ -6,6 +6,7 @@
 #include <wmma/activation_gradient/arguments.hpp>
 #include <wmma/arch/sm90.hpp>
 #include <wmma/grid.hpp>
+#include <wmma/tile/add_parts.hpp>
 #include <wmma/tile/derivative.hpp>
 #include <wmma/tile/rounding.hpp>
 
@@ -62,24 +63,10 @@ class ActivationGradient {
   // The slabs' sums, added up.
   static WMMA_DEVICE void add_up(const ActivationGradientArguments& p) {
     if constexpr (kAdds) {
-      constexpr int kWide = 32, kDeep = Config::kThreads / kWide;
       arch::await_previous();
       arch::let_next_start();
-      const int64_t column = static_cast<int64_t>(blockIdx.x) * kWide + threadIdx.x % kWide;
-      Number sum(0);
-      if (column < p.columns) {
-#pragma unroll 4
-        for (int slab = threadIdx.x / kWide; slab < p.slabs; slab += kDeep) {
-          sum += static_cast<const Number*>(p.partial)[slab * p.columns + column];
-        }
-      }
-      Number* const shared = dynamic_shared<Number>();
-      shared[threadIdx.x] = sum;
-      arch::block_barrier();
-      if (threadIdx.x >= kWide || column >= p.columns) return;
-#pragma unroll
-      for (int deep = 1; deep < kDeep; ++deep) sum += shared[deep * kWide + threadIdx.x];
-      static_cast<Sums*>(p.sums)[column] = finished<Sums>(sum);
+      add_parts<Sums, Config::kThreads>(static_cast<const Number*>(p.partial), p.slabs, p.columns,
+                                        static_cast<Sums*>(p.sums));
     }
   }
 

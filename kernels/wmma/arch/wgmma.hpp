@@ -14,6 +14,11 @@ WMMA_DEVICE uint64_t wgmma_operand(uint32_t address, uint32_t box_bytes) {
   return (address >> 4 & 0x3fff) | static_cast<uint64_t>(box_bytes >> 4 & 0x3fff) << 16 | (kEightLines >> 4) << 32 |
          kExchanged128;
 }
+// Eight columns by 32 bytes of K that lie there as they come: of those that are all the same.
+WMMA_DEVICE uint64_t wgmma_operand_of_columns(uint32_t address) {
+  constexpr uint64_t kEightColumns = 128;  // by 16 bytes of K
+  return (address >> 4 & 0x3fff) | (kEightColumns >> 4) << 16 | (kEightColumns >> 4) << 32;
+}
 // The same operand so many bytes further on. An address has 18 bits, and those that count stand apart from all else.
 WMMA_DEVICE uint64_t wgmma_operand_after(uint64_t operand, uint32_t bytes) {
   return operand & ~uint64_t{0xffffffff} | static_cast<uint32_t>(operand) + (bytes >> 4);
@@ -57,6 +62,7 @@ struct Wgmma;
 #define WMMA_D96(c, d, i) WMMA_D64(c, d, i), WMMA_D32(c, d, (i) + 64)
 #define WMMA_D128(c, d, i) WMMA_D64(c, d, i), WMMA_D64(c, d, (i) + 64)
 
+#define WMMA_NAMES4 "%0, %1, %2, %3"
 #define WMMA_NAMES16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define WMMA_NAMES32 \
   WMMA_NAMES16       \
@@ -128,6 +134,8 @@ struct WgmmaOfRows;
   WMMA_WGMMA_8(fp8_e5m2_t, fp8_e5m2_t, columns, "k32.f32.e5m2.e5m2", n0, n1, n2)         \
   WMMA_WGMMA(int8_t, int8_t, columns, "k32.s32.s8.s8", int32_t, "+r", n0, "%" #n0 ", %" #n1 ", p", "%" #n2)
 
+WMMA_WGMMA_16(half_t, 8, "k16.f32.f16.f16", 4, 5, 6, 7, 8, 9, 10)
+WMMA_WGMMA_16(bf16_t, 8, "k16.f32.bf16.bf16", 4, 5, 6, 7, 8, 9, 10)
 WMMA_WGMMAS(32, 16, 17, 18, 19, 20, 21, 22)
 WMMA_WGMMAS(64, 32, 33, 34, 35, 36, 37, 38)
 WMMA_WGMMAS(128, 64, 65, 66, 67, 68, 69, 70)
@@ -148,6 +156,7 @@ WMMA_OTHER_WGMMAS
 #undef WMMA_NAMES64
 #undef WMMA_NAMES32
 #undef WMMA_NAMES16
+#undef WMMA_NAMES4
 #undef WMMA_D128
 #undef WMMA_D96
 #undef WMMA_D64

@@ -6,10 +6,15 @@
 // All warpgroups have a part of one tile's rows; or two go by ping-pong, each through every second tile: one finishes
 // its own while the other multiplies. They take turns at the queue, in which the tiles' steps stand one behind the
 // other: whether an item has come can only be asked by who has seen, or knows that another has, what lay there before.
+//
+// Where the rows of A are to be summed up, they are multiplied by ones: each tile of a row does that in a share of its
+// steps, all together in all of K.
 #pragma once
 
 #include <wmma/gemm/kernel.hpp>
+#include <wmma/tile/add_parts.hpp>
 #include <wmma/tile/box_store.hpp>
+#include <wmma/tile/row_sums.hpp>
 #include <wmma/tile/tile_queue.hpp>
 
 namespace wmma {
@@ -112,7 +117,10 @@ struct GemmKernel<Config, Warpgroup> {
   static constexpr int kStores = kPersistent ? Queue::kBytes : 0;  // where they start: otherwise where the tiles lay
   static constexpr int kStoreBytes = kStores + kWaves * kWaveBytes;
   static constexpr int kBarriers = Queue::kBytes > kStoreBytes ? Queue::kBytes : kStoreBytes;
-  static constexpr int kSharedBytes = kBarriers + Queue::kBarrierBytes;
+  using Ones = OnesBeside<kSumsRows<Config>, B>;
+  static constexpr int kOnes = kBarriers + Queue::kBarrierBytes;
+  static constexpr int kSharedBytes = kOnes + Ones::kBytes;
+  static_assert(Ones::kBytes == 0 || (kDims == 0 && !kPaired && !kAddsParts), "of one product of 16 bits");
 
   static WMMA_DEVICE void run(const Arguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
@@ -134,6 +142,7 @@ struct GemmKernel<Config, Warpgroup> {
       queue.make(Sharing::kPeers * kTogether);
       arch::fence_barriers();
     }
+    if (wave == 0) Ones::lay(shared + kOnes);
     arch::wave_barrier();
     if constexpr (Sharing::kBlocks > 1) {
       arch::cluster_start();  // what comes from another block finds the barriers made
@@ -249,6 +258,7 @@ struct GemmKernel<Config, Warpgroup> {
     Item item(0);
     const uint64_t a = TileA::operand(queue.place(item) + rows_at);  // of the first place
     const uint64_t b = TileB::operand(queue.place(item) + TileA::kBytes);
+    [[maybe_unused]] const uint64_t ones = arch::wgmma_operand_of_columns(queue.place(item) + kOnes);
     uint32_t round = 0;
     if (kPingPong && group == 1) arch::barrier_pass<kConsumers>(kTurns);
     for (Tiles tiles; tiles.valid(p); tiles.next(), ++round) {
@@ -272,33 +282,44 @@ struct GemmKernel<Config, Warpgroup> {
         hold_sums<kN / 2>(sums_of(parts[i]));
       }
       Sum part[kN / 2];
+      [[maybe_unused]] RowSums<Config, A, kParts> row_sums;
       Item before = item;
       if constexpr (kPingPong) arch::barrier_meet<kConsumers>(kTurns + static_cast<int>(group));
       // 2. Tile by tile: await it, start its products, and when those before are done give their tile back.
+      uint32_t step = 0;
+      const auto take = [&](uint32_t end, auto sums_rows) {
 #pragma unroll 1
-      for (uint32_t step = 0; step < work.items(); ++step, item.next()) {
-        queue.await(item);
-        const uint32_t further = item.stage() * kStageBytes;
-        arch::wgmma_fence();
+        for (; step < end; ++step, item.next()) {
+          queue.await(item);
+          const uint32_t further = item.stage() * kStageBytes;
+          arch::wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < kParts; ++i) {
-          multiply(kAddsParts ? part : sums_of(parts[i]), arch::wgmma_operand_after(a, further + i * kPartBytes),
-                   arch::wgmma_operand_after(b, further));
-        }
-        arch::wgmma_commit();
-        if constexpr (kAddsParts) {
-          static_assert(kParts == 1, "that are added up by themselves");
-          arch::wgmma_wait<0>();
-          hold_sums<kN / 2>(part);
-          consumers.done(item, items);
+          for (int i = 0; i < kParts; ++i) {
+            const uint64_t rows = arch::wgmma_operand_after(a, further + i * kPartBytes);
+            multiply(kAddsParts ? part : sums_of(parts[i]), rows, arch::wgmma_operand_after(b, further));
+            if constexpr (sums_rows.value) row_sums.template add<TileA, kAlongA, kSteps>(i, rows, ones);
+          }
+          arch::wgmma_commit();
+          if constexpr (kAddsParts) {
+            static_assert(kParts == 1, "that are added up by themselves");
+            arch::wgmma_wait<0>();
+            hold_sums<kN / 2>(part);
+            consumers.done(item, items);
 #pragma unroll
-          for (int i = 0; i < kN / 2; ++i) sums_of(parts[0])[i] += part[i];
-        } else {
-          arch::wgmma_wait<1>();  // the product before this one has read its tile
-          consumers.done(before, step > 0 ? items : 0);
-          before = item;
+            for (int i = 0; i < kN / 2; ++i) sums_of(parts[0])[i] += part[i];
+          } else {
+            arch::wgmma_wait<1>();  // the product before this one has read its tile
+            consumers.done(before, step > 0 ? items : 0);
+            before = item;
+          }
         }
+      };
+      if constexpr (kSumsRows<Config>) {
+        row_sums.clear();
+        take(share_from(p, work, work.index.n), Never{});
+        take(share_from(p, work, work.index.n + 1), Always{});
       }
+      take(work.items(), Never{});
       if constexpr (kPingPong) arch::barrier_pass<kConsumers>(kTurns + 1 - static_cast<int>(group));
       // 3. The last products, while what the results need is asked for.
       if (!Tiles::kIsSplit && tiles.is_last(p)) arch::let_next_start();
@@ -307,6 +328,9 @@ struct GemmKernel<Config, Warpgroup> {
       if constexpr (!kAddsParts) consumers.done(before, work.items() > 0 ? items : 0);
 #pragma unroll
       for (int i = 0; i < kParts; ++i) hold_sums<kN / 2>(sums_of(parts[i]));
+      if constexpr (kSumsRows<Config>) {
+        row_sums.store(p, work.index, work.tile, Tiles::kIsSplit && !work.tile.is_partial, work.row + wave_row);
+      }
       // 4. The results.
       if constexpr (!kPersistent) arch::barrier_meet<kConsumers>(2);  // what is stored lies where the tiles lay
       if constexpr (kPersistent || Config::kMappedD) {
@@ -350,6 +374,17 @@ struct GemmKernel<Config, Warpgroup> {
     uint32_t free_;  // of the first place, with this block or with the one that the lane tells
     bool tells_;
   };
+
+  // Where a column's share begins among the steps of its tile. Where some tiles are split, and others not, each has
+  // what it has of a share of all.
+  static WMMA_DEVICE uint32_t share_from(const Arguments& p, const Work& work, uint32_t column) {
+    constexpr bool kOfAll = Tiles::kIsSplit && !Tiles::kEveryPartial;
+    const uint32_t steps = kOfAll ? steps_of(p.k) : work.items(), more = steps % p.tiles_n;
+    const uint32_t from = steps / p.tiles_n * column + (column < more ? column : more);
+    const uint32_t before = kOfAll ? static_cast<uint32_t>(work.k.first / kDepth) : 0;
+    const uint32_t inside = from > before ? from - before : 0;
+    return inside < work.items() ? inside : work.items();
+  }
 
   static WMMA_DEVICE void multiply(Sum* sums, uint64_t a, uint64_t b) {
 #pragma unroll

@@ -39,6 +39,11 @@ struct GemmArguments {
   unsigned tiles_m, tiles_n;
   unsigned whole;
   GemmOperand aux, gate, gate_bias, gate_aux;
+  // The sums of A's rows, where they are asked for; of `sum_slabs` parts of K each, [sum_slabs, M], of which a tile has
+  // those of its column, and of its splits.
+  void* row_sums;
+  float* row_partial;
+  int sum_slabs;
 };
 
 // The descriptor of an operand for sm_90's copy engine: written by the driver, for it alone to read.

@@ -35,6 +35,12 @@ inline constexpr bool kGivesSlopes = false;
 template <class Config>
 inline constexpr bool kGivesSlopes<Config, decltype(static_cast<void>(Config::kSlopes))> = Config::kSlopes;
 
+// Whether the rows of A are summed up beside a product, for which a configuration names the sums' type.
+template <class Config, class = void>
+inline constexpr bool kSumsRows = false;
+template <class Config>
+inline constexpr bool kSumsRows<Config, decltype(static_cast<void>(sizeof(typename Config::RowSums)))> = true;
+
 // Whether a product is gated, which a configuration says by the type of the gate's bias: the tile of B is then two,
 // side by side, of as many columns each as the result's has.
 template <class Config, class = void>

@@ -50,9 +50,20 @@ bool has_batch_of(const Tensor& x, const Tensor& y) {
   return a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin());
 }
 
+bool lies_by_columns(const Tensor& x) {
+  const int64_t rank = x.dim();
+  return x.strides()[rank - 2] == 1 && x.sizes()[rank - 1] > 1;
+}
+
+// What a product's own kernel may give beside a gradient: the sums of y's columns, in this type.
+struct Beside {
+  ScalarType type;
+  OptTensor sums = {};
+};
+
 // The same, by columns where `like` lies by columns, as a transposed weight does. A batch that `like` has not joins K,
 // so that one product adds up over it.
-Tensor matrix_gradient(Tensor x, Tensor y, double alpha, const Tensor& like) {
+Tensor matrix_gradient(Tensor x, Tensor y, double alpha, const Tensor& like, Beside* beside = nullptr) {
   if (like.dim() == 2 && x.dim() > 2 && has_batch_of(x, y)) {
     const int64_t rank = x.dim(), rows = x.sizes()[rank - 2], columns = y.sizes()[rank - 1];
     Sizes joined = sizes_of(y);
@@ -61,11 +72,24 @@ Tensor matrix_gradient(Tensor x, Tensor y, double alpha, const Tensor& like) {
     x = aten::transposed(aten::reshape(aten::transposed(x), {k, rows}));
     y = aten::reshape(y, {k, columns});
   }
-  const int64_t rank = like.dim();
-  if (like.strides()[rank - 2] == 1 && like.sizes()[rank - 1] > 1) {
-    return aten::transposed(product_like(aten::transposed(y), aten::transposed(x), alpha, aten::transposed(like)));
-  }
-  return product_like(x, y, alpha, like);
+  if (!lies_by_columns(like)) return product_like(x, y, alpha, like);
+  x = aten::transposed(x);
+  y = aten::transposed(y);
+  if (!beside) return aten::transposed(product_like(y, x, alpha, aten::transposed(like)));
+  Gemm p{"gemm", y, x};
+  p.alpha = alpha;
+  p.check();
+  const auto [found, sums] = launch::gemm_and_row_sums(p, beside->type, way_of(p.device));
+  beside->sums = sums;
+  return aten::transposed(found);
+}
+
+// Whether the kernel that multiplies B's gradient is asked for the sums of g's columns. A pass that g goes through
+// anyhow has them for nothing.
+bool sums_beside_product(const Gemm& p, const Tensor& g) {
+  if (is_plain_cpu(p.device) || way_of(p.device).on_cpu || type_of(g) != p.in || p.b.dim() != 2) return false;
+  return launch::has_aligned_width(g) && lies_by_columns(p.b) && (p.a.dim() == 2 || has_batch_of(p.a, g)) &&
+         product_of(sizes_of(p.b)) > 0;
 }
 
 // Of g·act′(s), what is asked for, started; checked before.
@@ -114,13 +138,18 @@ std::vector<Tensor> gradients(Gemm& p, const Tensor& g, const OptTensor& s, cons
   const bool multiplies = asked.of_a || asked.of_b;
   // Both products read it. Where they sum up little, or it is a result too, they make do with what is there.
   const bool aligns = multiplies && !asked.of_s && type_of(g) == p.in && p.k >= kWorthAPass;
-  if (activation != 0 || multiply || asked.bias_dtype || aligns)
-    of_s = activated({p.op, p.device, g, s ? *s : g, activation, asked.bias_dtype, aligns, multiply});
+  std::optional<Beside> beside;
+  if (asked.bias_dtype && asked.of_b && !s && sums_beside_product(p, g)) beside = {*asked.bias_dtype};
+  const std::optional<ScalarType> sums = beside ? std::nullopt : asked.bias_dtype;
+  if (activation != 0 || multiply || sums || aligns)
+    of_s = activated({p.op, p.device, g, s ? *s : g, activation, sums, aligns, multiply});
   if (multiplies) {
     const Tensor rounded = aten::to(of_s.g_s, p.in);
     if (asked.of_a) found.push_back(matrix_gradient(rounded, aten::transposed(p.b), p.alpha, p.a));
-    if (asked.of_b) found.push_back(matrix_gradient(aten::transposed(p.a), rounded, p.alpha, p.b));
+    Beside* of_b = beside ? &*beside : nullptr;
+    if (asked.of_b) found.push_back(matrix_gradient(aten::transposed(p.a), rounded, p.alpha, p.b, of_b));
   }
+  if (beside) found.push_back(*beside->sums);
   if (of_s.sums) found.push_back(*of_s.sums);
   if (asked.of_s) found.push_back(of_s.g_s);
   if (asked.of_multiply) found.push_back(*of_s.g_u);

@@ -11,13 +11,18 @@ constexpr int64_t kMany = int64_t{1} << 20;  // elements
 
 }  // namespace
 
+bool has_aligned_width(const Tensor& x) {
+  const int64_t columns = x.sizes()[x.dim() - 1];
+  return aligned_width(columns, bytes_of(element_code(type_of(x)), 1)) == columns;
+}
+
 ActivationGradient::Result activation_gradient(const ActivationGradient& p, const Way& way) {
   const ScalarType type = type_of(p.g);
   const Sizes sizes = sizes_of(p.g);
   const int64_t columns = sizes.back(), count = product_of(sizes), rows = columns == 0 ? 0 : count / columns;
   const int64_t bytes = bytes_of(element_code(type), 1);
   // Few are not worth a pass.
-  const bool aligns = p.aligns && count >= kMany && aligned_width(columns, bytes) != columns;
+  const bool aligns = p.aligns && count >= kMany && !has_aligned_width(p.g);
   ActivationGradient::Result found{p.g, std::nullopt, p.u};
   if (p.sums) found.sums = made({columns}, *p.sums, p.device);
   const bool reads_s = p.activation != 0 || p.u;

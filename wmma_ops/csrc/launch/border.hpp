@@ -13,9 +13,10 @@
   X(device) X(a) X(b) X(c) X(d) X(bias) X(row_scale) X(col_scale) X(a_scale) X(multiply) X(a_order) X(b_order) X(a_vec)  \
   X(b_vec) X(c_vec) X(d_vec) X(multiply_vec) X(wide) X(a_activation) X(activation) X(batch_dims) X(batch) X(m) X(n)     \
   X(k) X(precision) X(k2) X(a2_order) X(b2_order) X(a2_vec) X(b2_vec) X(aux) X(gate) X(gate_order) X(gate_bias)      \
-  X(slopes)
+  X(slopes) X(row_sums)
 #define WMMA_GEMM_NUMBERS(X)                                                                                            \
-  X(splits) X(k_split) X(tiles_m) X(tiles_n) X(whole) X(split_stride) X(lines_a) X(lines_b) X(lines_d) X(aligned)
+  X(splits) X(k_split) X(tiles_m) X(tiles_n) X(whole) X(split_stride) X(lines_a) X(lines_b) X(lines_d) X(aligned)  \
+  X(sum_slabs) X(sums_at)
 
 #define WMMA_GEMM_GEMM_PROBLEM(X)                                                                                       \
   X(device) X(a) X(c) X(d) X(bias0) X(bias1) X(gate) X(a_order) X(b0_order) X(gate_order) X(b1_order) X(a_vec) X(b0_vec) \

@@ -80,6 +80,12 @@ Tensor launched(const Gemm& p, const Way& way, const Plan& plan, Product& produc
     arguments.partial = workspace->mutable_data_ptr();
     product.touched.add("workspace", *workspace);
   }
+  if (numbers.sum_slabs > 0) {
+    arguments.row_sums = p.row_sums->mutable_data_ptr();
+    product.touched.add("row_sums", *p.row_sums);
+    arguments.row_partial = reinterpret_cast<float*>(static_cast<char*>(arguments.partial) + numbers.sums_at);
+    arguments.sum_slabs = static_cast<int>(numbers.sum_slabs);
+  }
   const int64_t lines_a = numbers.lines_a, lines_b = numbers.lines_b, lines_d = numbers.lines_d;
   if (lines_a == 0) {
     product.launch_all(p.op, way, plan);
@@ -128,17 +134,38 @@ Tensor launched(const Gemm& p, const Way& way, const Plan& plan, Product& produc
 
 }  // namespace
 
-Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
+namespace {
+
+struct Started {
+  Tensor out;
+  bool sums_rows;
+};
+
+Started started(const Gemm& p, const Way& way, const OptTensor& into) {
   Tensor out = into ? *into : made(p.out_sizes, p.out, p.device);
-  if (product_of(p.out_sizes) == 0) return out;
+  if (product_of(p.out_sizes) == 0) return {out, false};
   Product product(p, out, way.device);
   const Plan plan = plan_of(p.op, product.problem, way.remembered);
-  if (!way.executes) return out;
-  const int64_t which = plan.numbers<border::GemmNumbers>().aligned;
-  if (which == 0) return launched(p, way, plan, product, out);
-  const Gemm copied = with_aligned(p, product, which);
+  const auto numbers = plan.numbers<border::GemmNumbers>();
+  const bool sums_rows = numbers.sum_slabs > 0;
+  if (!way.executes) return {out, sums_rows};
+  if (numbers.aligned == 0) return {launched(p, way, plan, product, out), sums_rows};
+  const Gemm copied = with_aligned(p, product, numbers.aligned);
   Product of_copies(copied, out, way.device);
-  return launched(copied, way, plan, of_copies, out);
+  return {launched(copied, way, plan, of_copies, out), sums_rows};
+}
+
+}  // namespace
+
+Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) { return started(p, way, into).out; }
+
+std::pair<Tensor, Tensor> gemm_and_row_sums(const Gemm& p, ScalarType type, const Way& way) {
+  Gemm with_sums = p;
+  with_sums.row_sums = made({p.m}, type, p.device);
+  const auto [out, sums_rows] = started(with_sums, way, std::nullopt);
+  if (sums_rows) return {out, *with_sums.row_sums};
+  const Tensor columns = aten::transposed(p.a);
+  return {out, *activation_gradient({p.op, p.device, columns, columns, 0, type, false, std::nullopt}, way).sums};
 }
 
 OptTensor gated(const Gemm& p, const Way& way) {

@@ -35,6 +35,9 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
 // As cpu::gemm, for tensors of any device.
 Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into = std::nullopt);
 
+// The product, and of the given type the sums of A's rows: in its kernel, or in a pass over A.
+std::pair<Tensor, Tensor> gemm_and_row_sums(const Gemm& p, ScalarType type, const Way& way);
+
 // In one kernel; nothing where the planner prefers a product after the other.
 OptTensor gated(const Gemm& p, const Way& way);
 OptTensor gemm_gemm(const GemmGemm& p, const Way& way);
@@ -43,6 +46,9 @@ OptTensor gemm_gemm(const GemmGemm& p, const Way& way);
 std::tuple<Tensor, Tensor> attention(const Attention& p, const Way& way);
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Way& way, const Tensor& g_out);
 void kv_append(const KvAppend& p, const Way& way);
+
+// Whether rows as long as x's may start aligned one after the other.
+bool has_aligned_width(const Tensor& x);
 
 // Both of its results in one pass.
 ActivationGradient::Result activation_gradient(const ActivationGradient& p, const Way& way);

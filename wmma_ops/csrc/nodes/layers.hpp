@@ -125,8 +125,8 @@ struct Mlp {
 };
 static_assert(int{Gated::kUpBias} == Mlp::kUpBias, "both have what makes h in the same places");
 
-// What is asked for of the layers that make h, by its gradient: g, or where h was multiplied on, g·second. That
-// product's own kernel multiplies by the derivative, but where a pass over h's gradient would add up a bias's as well.
+// What is asked for of the layers that make h, by its gradient: g, or where h was multiplied on, g·second, whose own
+// kernel multiplies by the derivative.
 inline void gradients_of_h(Backward& own, const Tensor& g, const OptTensor& second, const Tensor& s,
                            const OptTensor& u) {
   const std::vector<bool>& needs = own.needs;
@@ -134,22 +134,16 @@ inline void gradients_of_h(Backward& own, const Tensor& g, const OptTensor& seco
   const Tensor &x = own.tensors[Mlp::kX], &first = own.tensors[Mlp::kFirst], &up = own.tensors[Mlp::kUp];
   const int64_t activation = own.scalars[0].toInt();
   std::vector<Tensor> found;
-  if (second && !needs[Mlp::kFirstBias]) {
+  if (second) {
     using Slopes = std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, int64_t);
     static const auto slopes = operation("wmma::_gemm_slopes").typed<Slopes>();
     found = slopes.call(g, *second, s, u, activation);
   } else {
-    const std::optional<ScalarType> bias = type_if_needed(own, Mlp::kFirstBias);
-    const Tensor g_h = second ? gemm(g, *second) : g;
-    found =
-        gemm_backward(g_h, x, first.mT(), OptTensor(s), u, 1.0, activation, false, false, true, u.has_value(), bias);
-    if (bias) {
-      own.found[Mlp::kFirstBias] = found.front();
-      found.erase(found.begin());
-    }
+    found = gemm_backward(g, x, first.mT(), OptTensor(s), u, 1.0, activation, false, false, true, u.has_value(),
+                          std::nullopt);
   }
   const Tensor &g_s = found.front(), &g_u = found.back();
-  if (needs[Mlp::kFirst]) own.found[Mlp::kFirst] = weight_gradient(g_s, x, first);
+  layer_gradients(own, g_s, x, Mlp::kFirst, Mlp::kFirstBias);
   if (u) layer_gradients(own, g_u, x, Mlp::kUp, Mlp::kUpBias);
   if (needs[Mlp::kX]) own.found[Mlp::kX] = u ? gemm(g_s, first, {.a2 = g_u, .b2 = up}) : gemm(g_s, first);
 }

@@ -52,6 +52,10 @@ class Loop:
         """How many registers a lane lacks, by a rough count."""
         return 0
 
+    def sums_rows(self, problem: GemmProblem) -> bool:
+        """Whether it sums up the rows of A, where they are asked for."""
+        return False
+
     def maps_result(self, problem: GemmProblem, config: GemmConfig) -> bool:
         """Whether a copy engine takes the result away."""
         return False

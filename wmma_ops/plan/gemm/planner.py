@@ -19,7 +19,10 @@ from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmNumbers, GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, order_of, registered
 
+_REDUCE, _ROW_SUMS = "gemm_reduce", "gemm_row_sums"
 _REDUCE_THREADS = 256
+_ROWS_ADDED_UP = 32  # by a block
+_SUM_BYTES = 4
 _COPY = 14000  # cycles, of the launch of a copy and what the host takes for it
 _COPIED = 0.5  # of what memory gives, by such a copy
 _IN_PARTS = "float_parts_t"  # of kernels/wmma/tile/float_parts.hpp
@@ -74,8 +77,8 @@ def result_vec(problem: GemmProblem, config: GemmConfig | None = None) -> int:
     return min(problem.d_vec, most, elements_in(problem.d, 16))
 
 
-def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, reduces: bool = False) -> str:
-    """The text of the kernel: its configuration, its loop, and the file that all share."""
+def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, then: str = "") -> str:
+    """The text of the kernel, or of one that comes after it: its configuration, its loop, and the file that all share."""
     loop = loop_of(config)
     operands = {
         "A": CPP[problem.a],
@@ -90,6 +93,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "AScale": CPP[problem.a_scale],
         "Multiply": CPP[problem.multiply],
         **({"GateBias": CPP[problem.gate_bias]} if problem.gate else {}),
+        **({"RowSums": CPP[problem.row_sums]} if loop.sums_rows(problem) else {}),
     }
     numbers = {
         "kAVec": problem.a_vec,
@@ -131,7 +135,11 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
             "bool", {name: True for name, there in (("kAux", problem.aux), ("kSlopes", problem.slopes)) if there}
         ),
     ]
-    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.order.cluster_blocks > 1}
+    defines = {
+        "WMMA_GEMM_REDUCE": then == _REDUCE,
+        "WMMA_GEMM_ROW_SUMS": then == _ROW_SUMS,
+        "WMMA_GEMM_CLUSTER": config.order.cluster_blocks > 1,
+    }
     told = [loop.tag] + ([_IN_PARTS] if config.parts > 1 else [])
     before = "#include <wmma/tile/tile_order.hpp>\n"
     before += f"namespace wmma {{ {' '.join(f'struct {name};' for name in told)} }}\n"
@@ -272,10 +280,16 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
         workspace = splits * split_stride * config.sum_bytes
         blocks = ceil(in_parts * area // result_vec(problem, config) / _REDUCE_THREADS)
         grid = (blocks, min(problem.batch, MOST_GRID_Y))
-        reduce = source(problem, config, target, reduces=True)
-        launches.append(KernelLaunch("gemm_reduce", reduce, grid, _REDUCE_THREADS, 0, early=target.family == "sm90"))
+        reduce = source(problem, config, target, then=_REDUCE)
+        launches.append(KernelLaunch(_REDUCE, reduce, grid, _REDUCE_THREADS, 0, early=target.family == "sm90"))
     lines = loop.mapped_lines(problem, config)
     numbers = GemmNumbers(splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride, *lines)
+    if loop.sums_rows(problem):
+        numbers = numbers._replace(sum_slabs=splits * order.cluster * tiles_n, sums_at=workspace)
+        workspace += numbers.sum_slabs * problem.m * _SUM_BYTES
+        text, grid = source(problem, config, target, then=_ROW_SUMS), (ceil(problem.m / _ROWS_ADDED_UP), 1)
+        shared = _REDUCE_THREADS * _SUM_BYTES
+        launches.append(KernelLaunch(_ROW_SUMS, text, grid, _REDUCE_THREADS, shared, early=True))
     return Plan(config, reason, tuple(launches), workspace, numbers)
 
 

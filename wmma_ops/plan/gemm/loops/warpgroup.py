@@ -26,6 +26,7 @@ _SUMS_BESIDE_ONE_ASKER = {8: 70, 12: 70, 16: 52}  # of a lane that has 168 regis
 _WAY = model.Way(3200, 9, 0.06, 0.11, share=0.018, tile_bytes=87, cluster=3900, last=3650, apart=3, fades=8)
 _TOGETHER = 0.785  # of what the matrix unit's reads and the copy engine's writes would take one after the other
 _READ_AGAIN = 0.24  # of B, where blocks take the same tiles without sharing them: some come too late for the L2 cache
+_ONES_BYTES = 256  # by which the rows of A are multiplied that are to be summed up
 _KEPT_BYTES = 3 << 20  # of B, that the next blocks down find in the L2 cache
 
 
@@ -107,9 +108,13 @@ class Warpgroup(Loop):
             slab = 16 * (min(config.block_n, 32) + 4) * 4  # sums
         else:
             slab = slab_bytes(config, target)
-        barriers = 2 * BARRIER_BYTES * config.stages
+        barriers = 2 * BARRIER_BYTES * config.stages + (_ONES_BYTES if self.sums_rows(problem) else 0)
         tiles, slabs = config.stages * tile, config.waves * slab
         return (tiles + slabs if config.order.persistent else max(tiles, slabs)) + barriers
+
+    def sums_rows(self, problem: GemmProblem) -> bool:
+        one = not (problem.batch_dims or problem.k2 or problem.gate)
+        return problem.row_sums is not None and one and problem.a in (torch.float16, torch.bfloat16)
 
     def maps_result(self, problem: GemmProblem, config: GemmConfig) -> bool:
         """Of 16 bits, as is all that is read for each of its elements."""
