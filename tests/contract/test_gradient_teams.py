@@ -15,10 +15,10 @@ SOURCE = """
 #include <wmma/tile/config.hpp>
 #include <wmma/attention/balanced/gradient_teams.hpp>
 
-using Teams = wmma::GradientTeams<CAUSAL, WINDOWED, 128, 64>;
+using Teams = wmma::GradientTeams<CAUSAL, WINDOWED, SLICED, 128, 64>;
 
 WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int from, int heads, int group, int team, int passes,
-                             int most) {
+                             int slices, int most) {
   wmma::MappedAttentionArguments p{};
   p.sq = sq;
   p.skv = skv;
@@ -30,6 +30,7 @@ WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int from, int
   p.tiles = (sq + 63) / 64;
   p.team = team;
   p.passes = passes;
+  p.query_slices = slices;
   const Teams teams(p);
   int* to = out + blockIdx.x * most * 5;
   Teams::Way way;
@@ -38,9 +39,10 @@ WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int from, int
     for (; teams.ahead(way) > 0; count += teams.ahead(way), teams.next_steps(way)) {
       const int step = way.step + threadIdx.x, number = count + threadIdx.x;
       const Teams::Place place = teams.place(way.part, step);
-      const Teams::Turn turn = teams.turn(way.part, step, place, threadIdx.x);
+      const Teams::Turn turn = teams.turn(way, step, place, threadIdx.x);
       if (threadIdx.x >= teams.ahead(way) || number >= most) continue;
-      const int row[] = {way.key_head * group + place.head, way.part.key_block, place.tile, turn.before(), turn.all()};
+      const int head = Teams::key_head(p, way.share) * group + place.head;
+      const int row[] = {head, way.part.key_block, place.tile, turn.before(), turn.all()};
       for (int i = 0; i < 5; ++i) to[number * 5 + i] = row[i];
     }
   }
@@ -52,7 +54,7 @@ WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int from, int
 # teams, and fewer; one tile and more parts than a wave has lanes; rows that see nothing; keys that nobody sees; one pass,
 # two and more.
 CASES = [
-    (640, 640, None, 4, 1, 132),
+    (640, 640, None, 4, 1, 20),
     (640, 700, None, 6, 3, 12),
     (64, 9000, None, 1, 1, 32),
     (300, 2000, None, 5, 1, 5),
@@ -69,7 +71,14 @@ CASES = [
     (700, 900, 300, 1, 1, 132, 250),
     (5000, 5000, 0, 1, 1, 9, 0),
     (1500, 400, 0, 2, 1, 5, -100),
+    # Too few keys for all units: queries in slices.
+    (1024, 77, None, 20, 1, 132),
+    (4100, 77, None, 3, 1, 132),
+    (3000, 600, None, 4, 2, 132),
+    (2000, 300, None, 8, 4, 17),
+    (900, 1000, None, 1, 1, 132),
 ]
+SLICED = CASES[-5:]
 
 
 def walked(case):
@@ -86,7 +95,8 @@ def walked(case):
     config = warpgroup_gradients.WarpgroupGradientsConfig(torch.bfloat16, 64, 64, QUERIES, 2, 2)
     teams = warpgroup_gradients.teams(problem, config, units)
     assert teams.blocks <= units
-    flags = {"CAUSAL": shift is not None, "WINDOWED": bool(window)}
+    assert (teams.slices > 1) == (case in SLICED)
+    flags = {"CAUSAL": shift is not None, "WINDOWED": bool(window), "SLICED": teams.slices > 1}
     source = SOURCE
     for name, value in flags.items():
         source = source.replace(name, str(value).lower())
@@ -94,7 +104,17 @@ def walked(case):
     out = torch.zeros(teams.blocks, MOST, 5, dtype=torch.int32)
     with wmma_ops.emulate("gfx942"):
         kernel[teams.blocks, 64](
-            out, sq, skv, shift or 0, window[0] if window else 0, heads, group, teams.size, teams.passes, MOST
+            out,
+            sq,
+            skv,
+            shift or 0,
+            window[0] if window else 0,
+            heads,
+            group,
+            teams.size,
+            teams.passes,
+            teams.slices,
+            MOST,
         )
     rows = [block.tolist() for block in out]
     return [block[: [row[0] for row in block].index(-1)] for block in rows]
@@ -145,7 +165,10 @@ def test_everyone_adds_once_and_nobody_waits_for_ever(case):
         ("x.before += (p_.tiles", "x.before += 0 * (p_.tiles", CASES[8]),
         ("(since_start < 0", "(since_start < -1", CASES[1]),
         ("const bool adds = at.tile >= begin", "const bool adds = at.tile > begin", CASES[4]),
-        ("(!kWindowed || at.tile < begin + count)", "true", CASES[9]),
+        ("(!kEnds || at.tile < begin + count)", "true", CASES[9]),
+        ("end = (slice + 1) * p_.tiles / slices(p_);", "end = (slice + 1) * p_.tiles / slices(p_) - 1;", SLICED[0]),
+        ("x.begin = slice * p_.tiles / slices(p_);", "x.begin = slice * (p_.tiles / slices(p_));", SLICED[2]),
+        ("of_lane = part(first + lane, way.share)", "of_lane = part(first + lane, 0)", SLICED[2]),
         ("clamped(after + kQueries - 1,", "clamped(after - 1,", CASES[9]),
         ("key_block >= key_blocks() - 1)", "false)", CASES[16]),
     ],

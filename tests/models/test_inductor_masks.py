@@ -348,11 +348,20 @@ def test_a_mask_pays_where_it_was_measured_to(mask, rows, size, pays):
     ("size", "derives", "pays"), [(64, True, True), (128, False, True), (128, True, False), (256, True, True)]
 )
 def test_gradients_are_torchs_where_these_are_ahead(size, derives, pays):
-    q = torch.empty(2, 4, 1024, size, dtype=torch.bfloat16)
+    q = torch.empty(4, 16, 1024, size, dtype=torch.bfloat16)
     target = arch.target("sm_90a")
     (problem,) = launching.problems(lambda: torch.ops.wmma.attention(q, q, q), target)
     assert profit._attention_pays(problem, target, False, derives)[0] is pays
     assert profit._attention_pays(problem, target, True, derives)[0]  # beside a mask that ours does without
+
+
+@pytest.mark.parametrize(("heads", "pays"), [(4, True), (160, False)])
+def test_gradients_with_few_keys_are_ours_where_torch_leaves_units_without(heads, pays):
+    q, k = (torch.empty(2, heads, rows, 128, dtype=torch.bfloat16) for rows in (4096, 77))
+    target = arch.target("sm_90a")
+    (problem,) = launching.problems(lambda: torch.ops.wmma.attention(q, k, k), target)
+    assert profit._attention_pays(problem, target, False, True)[0] is pays
+    assert not profit._attention_pays(problem, target, False, False)[0]
 
 
 def test_short_sequences_are_taken_beside_a_mask_that_is_none():

@@ -34,6 +34,8 @@ class Arguments(ctypes.Structure):
         ("k_split", ctypes.c_int64),
         *((name, ctypes.c_uint32) for name in ("splits", "tiles_m", "tiles_n", "whole")),
         *((name, Operand) for name in GATE),
+        *((name, ctypes.c_uint64) for name in ("row_sums", "row_partial")),
+        ("sum_slabs", ctypes.c_int32),
     )
 
 

@@ -19,7 +19,7 @@ from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.ops.kept import GATED_WITH_AUX, GEMM_WITH_AUX, LINEAR_WITH_AUX
 from wmma_ops.ops.library import overload
 from wmma_ops.plan import model
-from wmma_ops.plan.attention.loops import warpgroup
+from wmma_ops.plan.attention.loops import warpgroup, warpgroup_gradients
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.plan.problem import AttentionProblem, GemmGemmProblem, GemmProblem
@@ -321,6 +321,8 @@ def _attention_pays(
         return True, f"torch would read a mask; ours on {target.name} needs none"
     if supported and masked and problem.skv % _MASK_WIDTH:
         return True, "torch would write the scores to memory: the rows of its mask are not aligned"
+    if supported and derives and not masked and warpgroup_gradients.splits_queries(problem, target):
+        return True, f"torch's gradients leave units of {target.name} without keys"
     if supported and derives and not masked and _WIDEST_EQUAL < max(problem.e, problem.ev) <= _WIDEST_MASKED:
         return False, f"torch's gradients on {target.name} are ahead of ours for this head size"
     if supported and ahead and min(problem.sq, problem.skv) >= _LEAST_ROWS:

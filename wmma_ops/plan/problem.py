@@ -513,6 +513,7 @@ class AttentionNumbers(NamedTuple):
     words_at: int = 0  # of a bool mask, at a place in the workspace, that a kernel of the plan makes
     words_rows: int = 0  # of them for each 128 columns; 0: there are none
     words_tiles: int = 0  # so many such columns
+    query_slices: int = 0  # gradients: parts of the queries that have the same keys
 
 
 class KvAppendNumbers(NamedTuple):

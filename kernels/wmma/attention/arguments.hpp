@@ -161,6 +161,7 @@ struct MappedArguments : Others {
   MaskWordsArguments words;
   int team;    // gradients: blocks that share a head's keys
   int passes;  // in which each of them has some
+  int query_slices;  // gradients: parts of the queries, where that many blocks share keys
   int whole;   // forward: tiles of rows before those whose keys are split (balanced/last_round.hpp)
 };
 using MappedAttentionArguments = MappedArguments<PagesArguments>;

@@ -358,9 +358,10 @@ template <class Others>
 void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers,
                                         const Others& others) const {
   const int64_t heads = p_.heads, queries = query_rows();
-  wmma::MappedArguments<Others> x{others, {}, {}, {}, {}, {}, {}, 0, 0, 0};
+  wmma::MappedArguments<Others> x{others, {}, {}, {}, {}, {}, {}, 0, 0, 0, 0};
   x.team = static_cast<int>(numbers.team);
   x.passes = static_cast<int>(numbers.passes);
+  x.query_slices = static_cast<int>(numbers.query_slices);
   x.whole = static_cast<int>(numbers.whole);
   if (numbers.words_rows > 0) {
     const int64_t all = numbers.words_tiles * numbers.words_rows, of_heads = x.mask.head_stride != 0 ? heads : 1;

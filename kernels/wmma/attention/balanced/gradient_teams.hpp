@@ -7,6 +7,9 @@
 // tile. What they add to a tile is added in the order in which they would come if all were as quick, whatever the time:
 // sums are the same from run to run, and nobody waits for one who waits for him.
 //
+// Where there are too few keys for that, queries are split: a team has those of a slice of the tiles, and what slices
+// give the same keys is added up by a kernel of its own (passes/key_parts.hpp).
+//
 // (Blocks of one team wait for each other, those of another do not: dealing keys through all heads, without teams,
 // fills the units better and was a quarter slower.)
 #pragma once
@@ -16,8 +19,11 @@
 namespace wmma {
 
 // kKeys of a block, kQueries of a tile.
-template <bool kCausal, bool kWindowed, int kKeys, int kQueries>
+template <bool kCausal, bool kWindowed, bool kSplitsQueries, int kKeys, int kQueries>
 class GradientTeams {
+  static constexpr bool kEnds = kWindowed || kSplitsQueries;  // before the last tile
+  static_assert(!kSplitsQueries || (!kCausal && !kWindowed), "of which each has as many");
+
  public:
   WMMA_DEVICE explicit GradientTeams(const MappedAttentionArguments& p) : p_(p) {}
 
@@ -33,8 +39,8 @@ class GradientTeams {
   // A block's way from part to part. It may lie in shared memory, where registers are few.
   struct Way {
     Part part;
-    int key_head;  // of all in the batch
-    int teams;     // how many there are
+    int share;  // a key head of all in the batch, or a slice of its queries
+    int teams;  // how many there are
     int pass;
     int step;         // of the part
     uint32_t number;  // of that step among those of all parts
@@ -42,7 +48,7 @@ class GradientTeams {
   };
   // Each returns whether there is a part.
   WMMA_DEVICE bool begin(Way& way) const {
-    way.key_head = blockIdx.x / p_.team;
+    way.share = blockIdx.x / p_.team;
     way.teams = gridDim.x / p_.team;
     way.pass = -1;
     way.number = way.lot = 0;
@@ -53,15 +59,18 @@ class GradientTeams {
     do {
       if (++way.pass == p_.passes) {
         way.pass = 0;
-        way.key_head += way.teams;
+        way.share += way.teams;
       }
-      if (way.key_head >= p_.heads / p_.group * p_.batch) return false;
+      if (way.share >= p_.heads / p_.group * p_.batch * slices(p_)) return false;
       key_block = key_block_of(blockIdx.x % p_.team, way.pass);
     } while (key_block >= key_blocks());
-    way.part = part(key_block);
+    way.part = part(key_block, way.share);
     way.step = 0;
     return true;
   }
+
+  static WMMA_DEVICE int slices(const MappedAttentionArguments& p) { return kSplitsQueries ? p.query_slices : 1; }
+  static WMMA_DEVICE int key_head(const MappedAttentionArguments& p, int share) { return share / slices(p); }
 
   // A part's steps: its tiles for each of the heads that share its keys.
   WMMA_DEVICE int steps(const Part& part) const { return part.count * p_.group; }
@@ -93,18 +102,19 @@ class GradientTeams {
     WMMA_DEVICE int all() const { return counts >> 16; }
   };
   // Of as many steps as a wave has lanes, each lane's own: one after the other they would keep the block waiting.
-  WMMA_DEVICE Turn turn(const Part& own, int step, const Place& at, int lane) const {
+  WMMA_DEVICE Turn turn(const Way& way, int step, const Place& at, int lane) const {
+    const Part& own = way.part;
     uint32_t counts = 0;
 #pragma unroll 1
     for (int first = 0; first < key_blocks(); first += arch::kWaveSize) {
-      const Part of_lane = part(first + lane);
+      const Part of_lane = part(first + lane, way.share);
       const uint32_t tiles_of_lane = static_cast<uint32_t>(of_lane.count) << 16 | static_cast<uint32_t>(of_lane.begin);
       const int left = key_blocks() - first;
 #pragma unroll 1
       for (int i = 0; i < arch::kWaveSize && i < left; ++i) {
         const int start = arch::shuffle_word(of_lane.start, i);
         int begin, count;
-        if constexpr (kWindowed) {
+        if constexpr (kEnds) {
           const uint32_t tiles = arch::shuffle_word(tiles_of_lane, i);
           begin = tiles & 0xffff;
           count = tiles >> 16;
@@ -116,7 +126,7 @@ class GradientTeams {
         const int since = arch::shuffle_word(of_lane.before, i) + at.head * count +
                           (since_start < 0 ? since_start + count : since_start) - own.before - step;
         const bool first_of_two = arch::shuffle_word(of_lane.member, i) < own.member;
-        const bool adds = at.tile >= begin && (!kWindowed || at.tile < begin + count);
+        const bool adds = at.tile >= begin && (!kEnds || at.tile < begin + count);
         if (adds) counts += (1u << 16) + (since < 0 || (since == 0 && first_of_two) ? 1 : 0);
       }
     }
@@ -141,20 +151,26 @@ class GradientTeams {
     return clamped(after + kQueries - 1, 0, p_.tiles * kQueries) / kQueries;
   }
 
-  WMMA_DEVICE Part part(int key_block) const {
+  WMMA_DEVICE Part part(int key_block, int share) const {
     Part x{key_block, begin_of(key_block)};
-    x.count = clamped(end_of(key_block) - x.begin, 0, p_.tiles);
+    int end = end_of(key_block);
+    if constexpr (kSplitsQueries) {
+      const int slice = share % slices(p_);
+      x.begin = slice * p_.tiles / slices(p_);
+      end = (slice + 1) * p_.tiles / slices(p_);
+    }
+    x.count = clamped(end - x.begin, 0, p_.tiles);
     const int pass = key_block / p_.team;
     const int inside = key_block - pass * p_.team;
     x.member = pass % 2 == 0 ? inside : p_.team - 1 - inside;
-    if constexpr (kWindowed) {  // or more, which keeps the order: blocks of one tile are neighbours
+    if constexpr (kEnds) {  // or more, which keeps the order: blocks of one tile are neighbours
       x.before = pass * p_.tiles * p_.group;
     } else {
       x.before = 0;
 #pragma unroll 1
       for (int i = 0; i < pass; ++i) x.before += (p_.tiles - begin_of(key_block_of(x.member, i))) * p_.group;
     }
-    x.start = x.count > 0 ? (x.before + x.member * p_.tiles / p_.team) % x.count : 0;
+    x.start = x.count > 0 ? (x.before + x.member * (kSplitsQueries ? x.count : p_.tiles) / p_.team) % x.count : 0;
     return x;
   }
 

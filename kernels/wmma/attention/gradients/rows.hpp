@@ -149,10 +149,9 @@ WMMA_DEVICE bool is_bounded(const Arguments& p, int first_row, int at) {
 }
 
 // A wave's sums to a result's rows and columns from the first on, times a factor.
-template <class Link, int kVec, int kTilesM, int kSums, class Number, class Place>
+template <class Link, int kVec, class T = typename Link::Element, int kTilesM, int kSums, class Number, class Place>
 WMMA_DEVICE void store_gradient(const Number (&sums)[kTilesM][kSums], const AttentionOperand& x, int columns,
                                 Number factor, const Place& place, int first_row, int first_column, uint32_t lane) {
-  using T = typename Link::Element;
 #pragma unroll
   for (int m = 0; m < kTilesM; ++m) {
 #pragma unroll

@@ -35,8 +35,8 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
   using Tiles::kAddsNumbers;
   using typename Tiles::Arguments, typename Tiles::DqQueue, typename Tiles::Heads, typename Tiles::KeyRows,
       typename Tiles::Link, typename Tiles::Math, typename Tiles::OutTile, typename Tiles::Owned,
-      typename Tiles::Passed, typename Tiles::QueryTile, typename Tiles::Queue, typename Tiles::SlopeTile,
-      typename Tiles::T, typename Tiles::ValueRows;
+      typename Tiles::Passed, typename Tiles::QueryTile, typename Tiles::Teams, typename Tiles::Queue,
+      typename Tiles::SlopeTile, typename Tiles::T, typename Tiles::ValueRows;
   static constexpr int kConsumerRegisters = 240;
   static constexpr int kOtherRegisters = 24;
 
@@ -98,16 +98,23 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
       const int steps = passed().part.steps;
       if (steps < 0) break;
       if constexpr (Tiles::kMasks) {
-        find_mask(x, passed().part.key_head, passed().part.first_key + x.first_row());
+        find_mask(x, Teams::key_head(p, passed().part.share), passed().part.first_key + x.first_row());
       }
 #pragma unroll 1
       for (int left = steps; left > 0; --left) take_tile(x);
-      const HeadRows head(p.skv, p.heads / p.group, passed().part.key_head);
-      const int row = passed().part.first_key + x.first_row();
+      const int share = passed().part.share, row = passed().part.first_key + x.first_row();
       number = passed().part.number + 1;
       arch::barrier_arrive(owned.empty(typename Owned::Item(number - 1)), true);
-      store_gradient<Link, Config::kOutVec>(x.g_k, p.g_k, p.e, static_cast<float>(p.scale), head, row, 0, x.lane);
-      store_gradient<Link, Config::kOutVec>(x.g_v, p.g_v, p.ev, 1.0f, head, row, 0, x.lane);
+      const auto scale = static_cast<float>(p.scale);
+      if constexpr (Tiles::kSplitsQueries) {
+        const HeadRows slice(p.skv, share + 1, share);
+        store_gradient<Link, 2, float>(x.g_k, Tiles::part_of(p, 0), p.e, scale, slice, row, 0, x.lane);
+        store_gradient<Link, 2, float>(x.g_v, Tiles::part_of(p, p.e), p.ev, 1.0f, slice, row, 0, x.lane);
+      } else {
+        const HeadRows head(p.skv, p.heads / p.group, share);
+        store_gradient<Link, Config::kOutVec>(x.g_k, p.g_k, p.e, scale, head, row, 0, x.lane);
+        store_gradient<Link, Config::kOutVec>(x.g_v, p.g_v, p.ev, 1.0f, head, row, 0, x.lane);
+      }
     }
     const typename DqQueue::Item last = await_room(x);
     if (threadIdx.x == 0) passed().passed_dq[last.stage()].tile = -1;

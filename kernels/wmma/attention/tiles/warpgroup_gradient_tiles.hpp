@@ -3,6 +3,7 @@
 #pragma once
 
 #include <wmma/attention/balanced/gradient_teams.hpp>
+#include <wmma/attention/passes/key_parts.hpp>
 #include <wmma/attention/terms/hidden.hpp>
 #include <wmma/attention/terms/mask.hpp>
 #include <wmma/attention/tiles/warpgroup_tiles.hpp>
@@ -53,7 +54,8 @@ struct WarpgroupGradientTiles {
   static constexpr int kQuerySums = kShare / 2;  // of a lane
   static_assert(kShare <= kLines, "of one box");
 
-  using Teams = GradientTeams<Config::kCausal, Config::kWindowed, kKeys, kQueries>;
+  static constexpr bool kSplitsQueries = Config::kSplitsQueries;
+  using Teams = GradientTeams<Config::kCausal, Config::kWindowed, kSplitsQueries, kKeys, kQueries>;
   using Way = typename Teams::Way;
 
   static constexpr int kAhead = 2;
@@ -72,8 +74,8 @@ struct WarpgroupGradientTiles {
   };
   // And of their keys.
   struct PassedPart {
-    int steps;     // how many tiles follow; less than 0: no more keys do
-    int key_head;  // of all in the batch
+    int steps;  // how many tiles follow; less than 0: no more keys do
+    int share;  // as Teams::Way has it
     int first_key;
     uint32_t number;  // of the part, which consumers need not keep
   };
@@ -144,9 +146,9 @@ struct WarpgroupGradientTiles {
 #pragma unroll 1
     for (bool more = teams.begin(way); more; more = teams.next_part(way), part_item.next()) {
       owned.open(part_item, kGroups * kRowBytes, [&] {
-        passed().part = {teams.steps(way.part), way.key_head, way.part.key_block * kKeys, part_item.number()};
+        passed().part = {teams.steps(way.part), way.share, way.part.key_block * kKeys, part_item.number()};
       });
-      const Heads heads(p, way.key_head);
+      const Heads heads(p, Teams::key_head(p, way.share));
 #pragma unroll 1
       for (int group = 0; group < kGroups; ++group) {
         const int row = way.part.key_block * kKeys + group * kLines, head = heads.first / p.group;
@@ -208,8 +210,8 @@ struct WarpgroupGradientTiles {
     int lane = lane_id();
     arch::hold(lane);  // what follows from it is not kept from one time to the next
     const typename Teams::Place place = teams.place(way.part, way.step + lane);
-    const typename Teams::Turn turn = teams.turn(way.part, way.step + lane, place, lane);
-    const Heads heads(p, way.key_head);
+    const typename Teams::Turn turn = teams.turn(way, way.step + lane, place, lane);
+    const Heads heads(p, Teams::key_head(p, way.share));
     Ahead& to = room_for_steps(way, steps);
     to.count = teams.ahead(way);
     to.lot = way.lot;
@@ -319,9 +321,10 @@ struct WarpgroupGradientTiles {
   }
   // Of each tile of queries, by how many blocks' keys it was added to; then the sums, as the lanes have them.
   static WMMA_DEVICE uint32_t* counts_of(const Arguments& p) { return static_cast<uint32_t*>(p.partial); }
-  static WMMA_DEVICE float* sums_of(const Arguments& p) {
-    const int64_t counts = static_cast<int64_t>(p.batch) * p.heads * p.tiles;
-    return static_cast<float*>(p.partial) + (counts + 31) / 32 * 32;
+  static WMMA_DEVICE float* sums_of(const Arguments& p) { return query_sums(p); }
+  // Where queries are split, behind these: what a slice gives keys and values, from a column on.
+  static WMMA_DEVICE AttentionOperand part_of(const Arguments& p, int column) {
+    return key_parts<kQueries * Config::kDepth>(p, column);
   }
 };
 

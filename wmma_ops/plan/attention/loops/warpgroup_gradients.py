@@ -1,5 +1,6 @@
 """kernels/wmma/attention/loops/warpgroup_gradients.hpp: sm_90a's warpgroups of 64 keys, for attention's gradients."""
 
+import dataclasses
 from dataclasses import dataclass
 from math import ceil
 
@@ -9,7 +10,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention.passes import delta, far_rows, mask_words
+from wmma_ops.plan.attention.passes import delta, far_rows, key_parts, mask_words
 from wmma_ops.plan.attention.passes.mask_words import Hidden
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -25,6 +26,9 @@ _AHEAD = 2  # lots of steps that are known before they are passed on
 _MOST_PASSES = 8
 _PASSES_COST = 50  # of passes: by one of so many what a window's blocks wait for each other grows
 _COUNTS = 32  # that a line of memory holds
+_MOST_SLICES = 16  # of the queries
+# Tiles' time: of what a block does before its first and after its last; and of adding up what slices give.
+_BESIDE_TILES, _ADDING_UP = 2, 3
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class Teams:
     size: int  # blocks that share a head's keys
     passes: int  # in which each of them has some
     count: int
+    slices: int = 1  # of the queries, which have teams of their own
 
     @property
     def blocks(self) -> int:
@@ -124,9 +129,19 @@ def teams(problem: AttentionProblem, config: WarpgroupGradientsConfig, units: in
     passes deals them evenly."""
     heads, key_blocks = problem.heads // problem.group * problem.batch, ceil(problem.skv / _KEYS)
 
-    def of(passes: int) -> Teams:
+    def of(passes: int, slices: int = 1) -> Teams:
         size = ceil(key_blocks / passes)
-        return Teams(size, passes, min(units // size, heads))
+        return Teams(size, passes, min(units // size, heads * slices), slices)
+
+    if not (problem.causal or problem.windowed) and heads * key_blocks < units:
+        tiles = ceil(problem.sq / config.queries)
+
+        def of_slices(found: Teams) -> int:
+            # No sooner than each block of a team has had a turn at a tile.
+            each = max(ceil(tiles / found.slices) * problem.group, found.size) + _BESIDE_TILES
+            return ceil(heads * found.slices / found.count) * each + (_ADDING_UP if found.slices > 1 else 0)
+
+        return min((of(1, slices) for slices in range(1, min(tiles, _MOST_SLICES) + 1)), key=of_slices)
 
     def time(found: Teams) -> float:
         rounds = ceil(heads / found.count)
@@ -137,6 +152,13 @@ def teams(problem: AttentionProblem, config: WarpgroupGradientsConfig, units: in
     step = 2 if problem.causal and not problem.windowed and key_blocks > 1 else 1
     least = up(ceil(key_blocks / units), step)
     return min(map(of, range(least, max(least, _MOST_PASSES) + 1, step)), key=time)
+
+
+def splits_queries(problem: AttentionProblem, target: arch.Target) -> bool:
+    """Whether its gradients, by what lies as the result does, have too few keys for all units, so that blocks share them."""
+    problem = dataclasses.replace(problem, backward=True, g_vec=problem.out_vec)
+    found = candidates(problem, target)
+    return bool(found) and teams(problem, found[0], model.CARDS[target.name].units).slices > 1
 
 
 def _busiest(problem: AttentionProblem, config: WarpgroupGradientsConfig, found: Teams, key_blocks: int) -> int:
@@ -150,7 +172,7 @@ def _busiest(problem: AttentionProblem, config: WarpgroupGradientsConfig, found:
     return max(of_members)
 
 
-def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target) -> str:
+def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target, splits: bool) -> str:
     shared = shared_bytes(problem, config)
     numbers = {
         "kQueries": config.queries,
@@ -169,7 +191,7 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
     members = [
         *aliases({"Element": CPP[problem.dtype], "Mask": CPP[problem.mask if adds_numbers(problem) else None]}),
         *constants("int", numbers),
-        *constants("bool", {"kCausal": problem.causal, "kWindowed": problem.windowed}),
+        *constants("bool", {"kCausal": problem.causal, "kWindowed": problem.windowed, "kSplitsQueries": splits}),
         *constants("wmma::Hidden", {"kHidden": hidden(problem).value}),
     ]
     files = ("wmma/attention/loops/warpgroup_gradients.hpp", "attention_backward.hip")
@@ -186,18 +208,33 @@ def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target:
     """The launches of one configuration."""
     tiles = ceil(problem.sq / config.queries)
     found = teams(problem, config, model.units_of(problem.device, target))
-    kernel = source(problem, config, target)
+    splits = found.slices > 1
+    kernel = source(problem, config, target, splits)
     shared = shared_bytes(problem, config)
     launches = (
         *([far_rows.launch(problem)] if adds_numbers(problem) else []),
         delta.launch(problem, target, cleared=1),
         KernelLaunch("attention_backward", kernel, (found.blocks, 1), THREADS, shared, cooperative=True),
+        *([key_parts.launch(problem, config.queries * config.depth)] if splits else []),
     )
     counts = problem.batch * problem.heads * tiles
     workspace = (up(counts, _COUNTS) + counts * config.queries * config.depth) * 4
+    if splits:
+        workspace += key_parts.workspace(problem, found.slices)
     numbers = AttentionNumbers(
-        1, 0, tiles, 1, queries=_LINES, packed=1, lines_k=_LINES, team=found.size, passes=found.passes
+        1,
+        0,
+        tiles,
+        1,
+        queries=_LINES,
+        packed=1,
+        lines_k=_LINES,
+        team=found.size,
+        passes=found.passes,
+        query_slices=found.slices,
     )
     reason = f"{reason}; {found.count} teams of {found.size} blocks, {found.passes} passes"
+    if splits:
+        reason += f", {found.slices} slices of the queries"
     made = Plan(config, reason, launches, workspace, numbers)
     return mask_words.with_kernel(made, problem, hidden(problem))
