@@ -109,8 +109,34 @@ def _compiles_and_spills_nothing(problem, config):
         code = launch.compile(target)
         found = figures(code, target, launch.block, launch.shared, launch.kernel)
         assert found.spills == 0, f"{problem}\n{config!r}"
+        assert not found.serialized, f"{problem}\n{config!r}"
         # What may start before the kernel before it is done waits for that.
         assert not launch.early or "griddepcontrol.wait" in code.assembly
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "ping-pong"])
+def test_a_product_that_sums_up_rows_compiles_and_spills_nothing(kind):
+    """As of a weight's gradient, with its bias's."""
+    target, draw = arch.target("sm_90a"), random.Random(kind)
+    chosen, rows = KINDS.get(kind, (lambda x: x.ping_pong, (4000,)))
+    outputs = ceil(rows[-1] / 8) * 8
+    sizes = (4096, outputs), (4096, 3000), (outputs, 3000)
+    g, x, weight = (torch.empty(size, dtype=torch.bfloat16) for size in sizes)
+    backward = torch.ops.wmma._linear_backward
+    problem, *_ = launching.problems(
+        lambda: backward(g, x, weight, None, activation=0, of_x=False, bias_dtype=torch.float32), target
+    )
+    assert problem.row_sums == torch.float32
+    every = (one for x in candidates.candidates(problem, target) for one in candidates.splits_of(problem, x, target))
+    found = [x for x in every if chosen(x)]
+    if kind in ("straight", "straight, split", "a width of its own"):  # of few rows, and of a B along K
+        assert not any(x.loop == "warpgroup" for x in found)
+        return
+    config = draw.choice(found)
+    plan = gemm.plan_of(problem, config, target, "drawn")
+    assert plan.numbers.sum_slabs > 0
+    assert plan.launches[-1].kernel == "gemm_row_sums"
+    _compiles_and_spills_nothing(problem, config)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(512, 11008, 4096), (1024, 14336, 4096), (128, 6144, 4096)])
