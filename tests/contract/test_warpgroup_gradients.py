@@ -80,6 +80,17 @@ def test_queries_that_see_some_keys_stay_together(kind):
     assert _plan(128, KINDS[kind], _FEW_HEADS, 4096).numbers.query_slices == 1
 
 
+@pytest.mark.parametrize(("kind", "does"), [("none", True), ("padding", True), ("float32", False), ("cap", True)])
+def test_gradients_of_keys_wait_for_those_of_queries_where_they_read_what_these_find(kind, does):
+    delta, *owners = _plan(256, KINDS[kind]).launches
+    assert delta.kernel == "attention_delta"
+    assert len(owners) == 3
+    assert [launch.early for launch in owners] == [True] * 3
+    assert ["kFollows = true" in launch.source for launch in owners] == [False, does, does]
+    for launch in owners:
+        assert "griddepcontrol.wait" in launch.compile(SM_90A).assembly
+
+
 FEW = Planted(
     "registers_are_few", "loops/warpgroup_owners.hpp", "kGroups == 1 ? 216 : 232;", "kGroups == 1 ? 216 : 192;"
 )

@@ -25,6 +25,7 @@ class OwnerConfig(ABC):
 
     side: ClassVar[int] = 16  # of the matrix unit's tiles
     LOOP: ClassVar[str]  # the stem of its header
+    STARTS_EARLY: ClassVar[bool] = False  # before the kernel before it is done
 
     owns_keys: bool
     waves: int
@@ -138,4 +139,5 @@ def launch(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
     threads = config.threads(target)
     check_blocks("attention takes", blocks, threads, target)
     shared = config.shared_bytes(target, problem.dtype)
-    return KernelLaunch("attention_backward", source(problem, config, target), (blocks, 1), threads, shared)
+    text, early = source(problem, config, target), config.STARTS_EARLY
+    return KernelLaunch("attention_backward", text, (blocks, 1), threads, shared, early)

@@ -57,6 +57,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
       arch::fence_barriers();
     }
     arch::block_barrier();
+    arch::let_next_start();
     if (wave < kConsumerWaves) {
       arch::take_registers<kConsumerRegisters>();
       consume(p, owned, start, arch::shuffle_word(wave / 4, 0));

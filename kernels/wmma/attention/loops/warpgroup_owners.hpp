@@ -123,7 +123,19 @@ struct WarpgroupOwners {
     WMMA_DEVICE uint32_t other_row(uint32_t row) const { return kOwnsKeys ? Of::query(row) : Of::key(row); }
   };
 
+  // One that follows another of these fills the units that this leaves: all it reads was there before that began,
+  // unless weights are corrected, by factors that the one of queries finds. It ends after it, for what comes next to
+  // rely on.
   static WMMA_DEVICE void run(const Arguments& p) {
+    static_assert(!Config::kFollows || !Elements::kCorrects, "it reads what it does not wait for");
+    if constexpr (!Config::kFollows) arch::await_previous();
+    arch::let_next_start();
+    work(p);
+    if constexpr (Config::kFollows) arch::await_previous();
+  }
+
+ private:
+  static WMMA_DEVICE void work(const Arguments& p) {
     if constexpr (Rules::kSequences) {
       if (!Work(p).is_there()) return;
     }
@@ -150,7 +162,6 @@ struct WarpgroupOwners {
     }
   }
 
- private:
   // --------------------------------------------------------------------------------------------- what brings tiles
 
   // By one thread; where there is a block mask its wave looks at that.

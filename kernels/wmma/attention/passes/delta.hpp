@@ -1,6 +1,7 @@
 // The first kernel of attention's gradients: delta[row] = Σ g_out·out − g_lse.
 #pragma once
 
+#include <wmma/arch/sm90.hpp>
 #include <wmma/attention/gradients/fixed_point.hpp>
 
 namespace wmma {
@@ -15,6 +16,8 @@ WMMA_DEVICE void attention_delta(const Arguments& p) {
   using Number = typename ComputeType<T>::Type;
   constexpr int kVec = Config::kVec;
   constexpr int kLanes = Config::kLanes;  // of a row
+  arch::await_previous();
+  arch::let_next_start();
   int64_t block = blockIdx.x;
   if constexpr (Config::kFixed) {
     using Places = FixedPlaces<Config::kCleared>;

@@ -2,6 +2,7 @@
 // and slice, each key's row of both. A kernel of its own adds them up, in their order.
 #pragma once
 
+#include <wmma/arch/sm90.hpp>
 #include <wmma/attention/rows/dense.hpp>
 
 namespace wmma {
@@ -28,6 +29,8 @@ template <class Config>
 WMMA_DEVICE void add_key_parts(const MappedAttentionArguments& p) {
   using T = typename Config::Element;
   constexpr int kEach = 4;
+  arch::await_previous();
+  arch::let_next_start();
   const int wide = (p.e + p.ev) / kEach;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * Config::kThreads + threadIdx.x, key = item / wide;
   const int heads = p.heads / p.group, head = static_cast<int>(key / p.skv), column = item % wide * kEach;

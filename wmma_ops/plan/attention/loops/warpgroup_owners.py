@@ -29,12 +29,14 @@ _DRAWN_BYTES = 8  # of a query, by which its weights are dropped
 @dataclass(frozen=True)
 class WarpgroupOwnersConfig(OwnerConfig):
     LOOP: ClassVar[str] = "warpgroup_owners"
+    STARTS_EARLY: ClassVar[bool] = True
 
     gives_first: bool  # g_Q or g_K
     gives_second: bool  # g_V
     first_stages: int  # places for tiles of K or Q
     second_stages: int  # for those of V or g_out
     passed: int  # bytes that are passed beside a tile of queries
+    follows: bool  # another of these, without waiting for it
 
     @property
     def groups(self) -> int:
@@ -63,7 +65,7 @@ class WarpgroupOwnersConfig(OwnerConfig):
         return {"kFirstStages": self.first_stages, "kSecondStages": self.second_stages}
 
     def flags(self, problem: AttentionProblem) -> dict[str, bool]:
-        return {"kGivesFirst": self.gives_first, "kGivesSecond": self.gives_second}
+        return {"kGivesFirst": self.gives_first, "kGivesSecond": self.gives_second, "kFollows": self.follows}
 
     def __str__(self) -> str:
         own, others = ("keys", "queries") if self.owns_keys else ("queries", "keys")
@@ -96,13 +98,14 @@ def configs(problem: AttentionProblem, target: arch.Target) -> Iterator[Warpgrou
     else:
         gives += [(True, True, False), (True, False, True)]
     groups = _groups(problem)
-    for owns_keys, first, second in gives:
+    for number, (owns_keys, first, second) in enumerate(gives):
         passed = 0
+        follows = number > 0 and not problem.corrects  # or it reads what the one of queries finds
         if owns_keys:
             passed = _LINES * ((3 if problem.corrects else 2) * 4 + (_DRAWN_BYTES if problem.drops else 0))
         occupancy = _GROUPS // groups
         shape = (owns_keys, groups * 4, 1, _LINES, depth, value_depth, max(depth, value_depth), True, occupancy)
-        made = (WarpgroupOwnersConfig(*shape, first, second, *stages, passed) for stages in _STAGES)
+        made = (WarpgroupOwnersConfig(*shape, first, second, *stages, passed, follows) for stages in _STAGES)
         yield next(config for config in made if config.shared_bytes(target, problem.dtype) <= target.lds_bytes)
 
 

@@ -34,7 +34,7 @@ def launch(problem: AttentionProblem, target: arch.Target, cleared: int = 0, fix
     blocks = ceil(problem.batch * problem.heads * problem.sq * lanes / _THREADS)
     if fixed:
         blocks += peaks(problem, target) * target.wave // _THREADS
-    return KernelLaunch("attention_delta", source, (blocks, 1), _THREADS, 0)
+    return KernelLaunch("attention_delta", source, (blocks, 1), _THREADS, 0, early=target.family == "sm90")
 
 
 def peaks(problem: AttentionProblem, target: arch.Target) -> int:

@@ -21,7 +21,8 @@ def launch(problem: AttentionProblem, tile_sums: int) -> KernelLaunch:
     numbers = {"kThreads": _THREADS, "kOutVec": problem.out_vec, "kTileSums": tile_sums}
     members = [*aliases({"Element": CPP[problem.dtype]}), *constants("int", numbers)]
     source = kernel_text("attention_key_parts.hip", members=members)
-    return KernelLaunch("attention_key_parts", source, (ceil(_columns(problem) / _COLUMNS / _THREADS), 1), _THREADS, 0)
+    blocks = ceil(_columns(problem) / _COLUMNS / _THREADS)
+    return KernelLaunch("attention_key_parts", source, (blocks, 1), _THREADS, 0, early=True)
 
 
 def _columns(problem: AttentionProblem) -> int:
