@@ -40,7 +40,8 @@ def _problem(call):
     return problem
 
 
-def _check(g, x, weight, call):
+def _check(operands, call):
+    g, x, _ = operands
     of_weight, of_bias = call()
     # Of float32 sums, in an order of their own.
     most = g.double().abs().sum(0).max().item()
@@ -81,7 +82,7 @@ def _check_kinds(size, dtype=torch.bfloat16, only=lambda config: True):
             plan = launching.plan_for(problem, TARGET)
             assert plan.config.loop == "warpgroup"
             assert plan.numbers.sum_slabs > 0
-            _check(*operands, call)
+            _check(operands, call)
 
 
 @needs_gpu

@@ -159,10 +159,10 @@ template <class Others>
 struct MappedArguments : Others {
   TileMap q_map, k_map, v_map, out_map, g_out_map;
   MaskWordsArguments words;
-  int team;    // gradients: blocks that share a head's keys
-  int passes;  // in which each of them has some
+  int team;          // gradients: blocks that share a head's keys
+  int passes;        // in which each of them has some
   int query_slices;  // gradients: parts of the queries, where that many blocks share keys
-  int whole;   // forward: tiles of rows before those whose keys are split (balanced/last_round.hpp)
+  int whole;         // forward: tiles of rows before those whose keys are split (balanced/last_round.hpp)
 };
 using MappedAttentionArguments = MappedArguments<PagesArguments>;
 

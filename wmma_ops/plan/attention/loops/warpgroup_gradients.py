@@ -172,7 +172,9 @@ def _busiest(problem: AttentionProblem, config: WarpgroupGradientsConfig, found:
     return max(of_members)
 
 
-def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target, splits: bool) -> str:
+def source(
+    problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target, splits: bool = False
+) -> str:
     shared = shared_bytes(problem, config)
     numbers = {
         "kQueries": config.queries,
