@@ -233,7 +233,7 @@ def test_what_is_no_gate_is_refused(device):
         call(None, s)
 
 
-KERNEL, SLOPE = "activation_gradient/kernel.hpp", "tile/derivative.hpp"
+KERNEL, SLOPE, PARTS = "activation_gradient/kernel.hpp", "tile/derivative.hpp", "tile/add_parts.hpp"
 WRONG_GATES = (
     Planted("both_of_the_slope", KERNEL, "x * activate<Config::kActivation, Number>(before)", "x * factor"),
     Planted("a_slope_without_the_factor", KERNEL, "x *= factor;", ""),
@@ -247,7 +247,7 @@ WRONG_GATES = (
 WRONG = (
     Planted("a_row_short", KERNEL, "for (; row < end; row += kDown)", "for (; row + 1 < end; row += kDown)"),
     Planted("sums_without_the_last_part", KERNEL, "down < kDown; ++down", "down < kDown - 1; ++down"),
-    Planted("a_slab_short", KERNEL, "slab < p.slabs; slab", "slab < p.slabs - 1; slab"),
+    Planted("a_slab_short", PARTS, "part < parts; part += kDeep", "part < parts - 1; part += kDeep"),
     Planted("sums_of_what_came", KERNEL, "        sums[i] += x;", "        sums[i] += convert<Number>(s[r][i]);"),
     Planted("derivative_of_the_gradient", KERNEL, "convert<Number>(s[r][i]))", "convert<Number>(g[r][i]))"),
     Planted("no_slope", SLOPE, "fma(x * slope, gate * (T(1) - gate), gate)", "fma(x * slope, T(0), gate)"),
