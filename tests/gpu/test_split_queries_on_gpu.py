@@ -3,8 +3,8 @@
 
 import pytest
 import torch
-from masked_attention import BF16, BOUNDS, F16, for_each_head, wide
-from on_gpu import close, matrix
+from masked_attention import BF16, F16, check_gradients
+from on_gpu import matrix
 from planted import Planted, check_is_caught, check_that_each_stands_once
 from warpgroup_cases import needs_gpu
 
@@ -56,24 +56,15 @@ def _slices(batch, heads, kv_heads, queries, keys, size, value_size):
 def _check(dtype, *sizes, every=True):
     q, k, v, g = _operands(dtype, *sizes)
     batch, heads, kv_heads, queries, keys, *_ = sizes
+    assert _slices(*sizes) > 1
     for mask in _masks(dtype, batch, heads, queries, keys) if every else (None,):
 
         def gradients(mask=mask):
             out = wmma_ops.attention(q, k, v, mask=mask, enable_gqa=heads != kv_heads)[0]
             return out, *torch.autograd.grad(out, [q, k, v], g)
 
-        assert _slices(*sizes) > 1
-        got, again = gradients(), gradients()
-        assert all(map(torch.equal, got, again))
-        leaves = wide(q, k, v)
-        many_k, many_v = for_each_head(*leaves)
-        scores = leaves[0] @ many_k.mT * sizes[5] ** -0.5
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.double()
-        sees = (scores > -torch.inf).any(-1, keepdim=True)
-        out = torch.where(sees, torch.softmax(scores, -1), 0.0) @ many_v
-        for one, want in zip(got, (out, *torch.autograd.grad(out, leaves, g.double())), strict=True):
-            close(one, want, BOUNDS[dtype])
+        of_mask = {} if mask is None else {"shown": mask} if mask.dtype == torch.bool else {"added": mask.double()}
+        check_gradients(gradients, q, k, v, g, dtype, **of_mask)
 
 
 @needs_gpu

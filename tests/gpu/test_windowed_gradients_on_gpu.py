@@ -3,8 +3,8 @@ twice the same."""
 
 import pytest
 import torch
-from masked_attention import BF16, BOUNDS, F16, check_far_below, for_each_head, wide
-from on_gpu import close, matrix
+from masked_attention import BF16, F16, check_far_below, check_gradients
+from on_gpu import matrix
 from planted import Planted, check_is_caught, check_that_each_stands_once
 
 import wmma_ops
@@ -46,17 +46,8 @@ def _check(dtype, heads, kv_heads, queries, keys, size, value_size, windows=WIND
                 out = wmma_ops.attention(q, k, v, mask=mask, enable_gqa=heads != kv_heads, **options)[0]
                 return out, *torch.autograd.grad(out, [q, k, v], g)
 
-            got, again = gradients(), gradients()
-            assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
-            leaves = wide(q, k, v)
-            many_k, many_v = for_each_head(*leaves)
             shown = _shown(queries, keys, left, right, is_causal)
-            shown = shown if mask is None else shown & mask
-            sees = shown.any(-1, keepdim=True)
-            scores = (leaves[0] @ many_k.mT * size**-0.5).masked_fill(~shown & sees, -torch.inf)
-            out = torch.where(sees, torch.softmax(scores, -1), 0.0) @ many_v
-            for one, want in zip(got, (out, *torch.autograd.grad(out, leaves, g.double())), strict=True):
-                close(one, want, BOUNDS[dtype])
+            check_gradients(gradients, q, k, v, g, dtype, shown if mask is None else shown & mask)
 
 
 @needs_gpu

@@ -31,6 +31,22 @@ def check(masks, want, dtype, heads, kv_heads, queries, keys, size, value_size):
             close(one, other, BOUNDS[dtype])
 
 
+def check_gradients(gradients, q, k, v, g, dtype, shown=None, added=0.0):
+    """The result and the gradients that it gives, twice, beside those of attention to the keys that are shown, with numbers
+    added to scores. Rows that are shown none give nothing."""
+    got, again = gradients(), gradients()
+    assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
+    leaves = wide(q, k, v)
+    many_k, many_v = for_each_head(*leaves)
+    scores = leaves[0] @ many_k.mT * q.shape[-1] ** -0.5 + added
+    if shown is None:
+        shown = torch.ones_like(scores, dtype=torch.bool)
+    sees = shown.any(-1, keepdim=True)
+    out = torch.where(sees, torch.softmax(scores.masked_fill(~shown & sees, -torch.inf), -1), 0.0) @ many_v
+    for one, want in zip(got, (out, *torch.autograd.grad(out, leaves, g.double())), strict=True):
+        close(one, want, BOUNDS[dtype])
+
+
 def wide(q, k, v):
     """Leaves in float64."""
     return [x.detach().double().requires_grad_() for x in (q, k, v)]

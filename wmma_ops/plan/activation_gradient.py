@@ -6,16 +6,15 @@ from math import ceil
 
 from wmma_ops.hardware import arch
 from wmma_ops.ops.types import bytes_of
-from wmma_ops.plan import model
+from wmma_ops.plan import add_parts, model
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import ActivationGradientNumbers, ActivationGradientProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text
 
-_THREADS = 256
+_THREADS = add_parts.THREADS
 _BLOCKS_OF_A_UNIT = 4
 _LEAST_ROWS = 16  # of a thread: what a slab's sums take is little beside
 _AHEAD = 4
-_COLUMNS_ADDED_UP = 32  # by a block of the second kernel
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,7 @@ def plan(problem: ActivationGradientProblem, target: arch.Target) -> Plan:
     if adds and config.slabs > 1:
         workspace = config.slabs * problem.columns * number
         text = source(problem, config, adds_up=True)
-        grid = (ceil(problem.columns / _COLUMNS_ADDED_UP), 1)
-        launches.append(KernelLaunch("activation_gradient_sums", text, grid, _THREADS, _THREADS * number, early))
+        launches.append(add_parts.launch("activation_gradient_sums", text, problem.columns, number, early))
     reason = f"a block for {config.columns} columns of each slab, on {model.CARDS[target.name].units} units"
     return Plan(config, reason, tuple(launches), workspace, numbers)
 

@@ -43,7 +43,7 @@ struct Gemm {
   OptTensor gate_aux = {};  // where what that gives is kept, beside aux
   // The product is the gradient by act(c)·multiply: the result is that by c, and what is kept the one by multiply.
   bool slopes = false;
-  OptTensor row_sums = {};  // where the sums of A's rows go, of a kernel that gives them
+  std::optional<ScalarType> row_sums = {};  // the sums of A's rows are asked for beside, in this type
 
   // Filled in by check.
   Device device{};

@@ -66,7 +66,8 @@ Gemm with_aligned(const Gemm& p, const Product& product, int64_t which) {
   return found;
 }
 
-Tensor launched(const Gemm& p, const Way& way, const Plan& plan, Product& product, const Tensor& out) {
+// `row_sums`: where the plan gives them, their memory.
+void launch_product(const Gemm& p, const Way& way, const Plan& plan, Product& product, const OptTensor& row_sums) {
   wmma::GemmArguments& arguments = product.arguments;
   const auto numbers = plan.numbers<border::GemmNumbers>();
   arguments.splits = static_cast<unsigned>(numbers.splits);
@@ -80,16 +81,16 @@ Tensor launched(const Gemm& p, const Way& way, const Plan& plan, Product& produc
     arguments.partial = workspace->mutable_data_ptr();
     product.touched.add("workspace", *workspace);
   }
-  if (numbers.sum_slabs > 0) {
-    arguments.row_sums = p.row_sums->mutable_data_ptr();
-    product.touched.add("row_sums", *p.row_sums);
+  if (row_sums) {
+    arguments.row_sums = row_sums->mutable_data_ptr();
+    product.touched.add("row_sums", *row_sums);
     arguments.row_partial = reinterpret_cast<float*>(static_cast<char*>(arguments.partial) + numbers.sums_at);
     arguments.sum_slabs = static_cast<int>(numbers.sum_slabs);
   }
   const int64_t lines_a = numbers.lines_a, lines_b = numbers.lines_b, lines_d = numbers.lines_d;
   if (lines_a == 0) {
     product.launch_all(p.op, way, plan);
-    return out;
+    return;
   }
   wmma::MappedGatedArguments with_maps{};  // of which kernels take as much as they know
   wmma::MappedPairArguments of_pairs{};
@@ -123,13 +124,12 @@ Tensor launched(const Gemm& p, const Way& way, const Plan& plan, Product& produc
   if (paired) {
     static_cast<wmma::MappedGemmArguments&>(of_pairs) = with_maps;
     execute(p.op, way, plan, &of_pairs, sizeof of_pairs, product.touched);
-    return out;
+    return;
   }
   const size_t bytes = p.gate  ? sizeof(wmma::MappedGatedArguments)
                        : p.aux ? sizeof(wmma::MappedAuxArguments)
                                : sizeof(wmma::MappedGemmArguments);
   execute(p.op, way, plan, &with_maps, bytes, product.touched);
-  return out;
 }
 
 }  // namespace
@@ -138,21 +138,25 @@ namespace {
 
 struct Started {
   Tensor out;
-  bool sums_rows;
+  OptTensor row_sums = {};  // of a kernel that gives them
 };
 
 Started started(const Gemm& p, const Way& way, const OptTensor& into) {
-  Tensor out = into ? *into : made(p.out_sizes, p.out, p.device);
-  if (product_of(p.out_sizes) == 0) return {out, false};
-  Product product(p, out, way.device);
+  Started found{into ? *into : made(p.out_sizes, p.out, p.device)};
+  if (product_of(p.out_sizes) == 0) return found;
+  Product product(p, found.out, way.device);
   const Plan plan = plan_of(p.op, product.problem, way.remembered);
   const auto numbers = plan.numbers<border::GemmNumbers>();
-  const bool sums_rows = numbers.sum_slabs > 0;
-  if (!way.executes) return {out, sums_rows};
-  if (numbers.aligned == 0) return {launched(p, way, plan, product, out), sums_rows};
+  if (numbers.sum_slabs > 0) found.row_sums = made({p.m}, *p.row_sums, p.device);
+  if (!way.executes) return found;
+  if (numbers.aligned == 0) {
+    launch_product(p, way, plan, product, found.row_sums);
+    return found;
+  }
   const Gemm copied = with_aligned(p, product, numbers.aligned);
-  Product of_copies(copied, out, way.device);
-  return {launched(copied, way, plan, of_copies, out), sums_rows};
+  Product of_copies(copied, found.out, way.device);
+  launch_product(copied, way, plan, of_copies, found.row_sums);
+  return found;
 }
 
 }  // namespace
@@ -161,9 +165,9 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) { return start
 
 std::pair<Tensor, Tensor> gemm_and_row_sums(const Gemm& p, ScalarType type, const Way& way) {
   Gemm with_sums = p;
-  with_sums.row_sums = made({p.m}, type, p.device);
-  const auto [out, sums_rows] = started(with_sums, way, std::nullopt);
-  if (sums_rows) return {out, *with_sums.row_sums};
+  with_sums.row_sums = type;
+  const auto [out, row_sums] = started(with_sums, way, std::nullopt);
+  if (row_sums) return {out, *row_sums};
   const Tensor columns = aten::transposed(p.a);
   return {out, *activation_gradient({p.op, p.device, columns, columns, 0, type, false, std::nullopt}, way).sums};
 }
@@ -174,7 +178,8 @@ OptTensor gated(const Gemm& p, const Way& way) {
   Product product(p, out, way.device);
   const Plan plan = plan_of(p.op, product.problem, way.remembered);
   if (plan.launch_count == 0) return std::nullopt;
-  return way.executes ? launched(p, way, plan, product, out) : out;
+  if (way.executes) launch_product(p, way, plan, product, std::nullopt);
+  return out;
 }
 
 }  // namespace wmma_ops::launch

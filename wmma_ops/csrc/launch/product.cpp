@@ -112,7 +112,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   fields.gate_order = gate_way.across;
   fields.gate_bias = v[kGateBias].code;
   fields.slopes = p.slopes;
-  fields.row_sums = p.row_sums ? element_code(type_of(*p.row_sums)) : int64_t{wmma::kNoElement};
+  fields.row_sums = p.row_sums ? element_code(*p.row_sums) : int64_t{wmma::kNoElement};
   problem = ProblemKey(fields);
 }
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from wmma_ops.hardware import arch
 from wmma_ops.ops.errors import ConfigError
 from wmma_ops.ops.types import bytes_of, elements_in
-from wmma_ops.plan import model
+from wmma_ops.plan import add_parts, model
 from wmma_ops.plan.gemm.candidates import candidates, element_of, splits_of
 from wmma_ops.plan.gemm.config import GemmConfig, number_of
 from wmma_ops.plan.gemm.cost import bound, cost
@@ -20,8 +20,7 @@ from wmma_ops.plan.problem import GemmNumbers, GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, order_of, registered
 
 _REDUCE, _ROW_SUMS = "gemm_reduce", "gemm_row_sums"
-_REDUCE_THREADS = 256
-_ROWS_ADDED_UP = 32  # by a block
+_REDUCE_THREADS = add_parts.THREADS
 _SUM_BYTES = 4
 _COPY = 14000  # cycles, of the launch of a copy and what the host takes for it
 _COPIED = 0.5  # of what memory gives, by such a copy
@@ -287,9 +286,8 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
     if loop.sums_rows(problem):
         numbers = numbers._replace(sum_slabs=splits * order.cluster * tiles_n, sums_at=workspace)
         workspace += numbers.sum_slabs * problem.m * _SUM_BYTES
-        text, grid = source(problem, config, target, then=_ROW_SUMS), (ceil(problem.m / _ROWS_ADDED_UP), 1)
-        shared = _REDUCE_THREADS * _SUM_BYTES
-        launches.append(KernelLaunch(_ROW_SUMS, text, grid, _REDUCE_THREADS, shared, early=True))
+        text = source(problem, config, target, then=_ROW_SUMS)
+        launches.append(add_parts.launch(_ROW_SUMS, text, problem.m, _SUM_BYTES, early=True))
     return Plan(config, reason, tuple(launches), workspace, numbers)
 
 

@@ -31,7 +31,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
   using Tiles::add_in_order, Tiles::await_turn, Tiles::counts_of, Tiles::dq_at, Tiles::kConsumers, Tiles::kKeys,
       Tiles::kLines, Tiles::kOwnedBarriers, Tiles::kQueries, Tiles::kQuerySums, Tiles::kRowBytes, Tiles::kShare,
       Tiles::kSharesRows, Tiles::kSlopeStart, Tiles::kSlopesThere, Tiles::kStep, Tiles::kSums, Tiles::look_ahead,
-      Tiles::pass_tiles, Tiles::passed, Tiles::produce, Tiles::queue_at, Tiles::steps_at, Tiles::sums_of;
+      Tiles::pass_tiles, Tiles::passed, Tiles::produce, Tiles::queue_at, Tiles::steps_at;
   using Tiles::kAddsNumbers;
   using typename Tiles::Arguments, typename Tiles::DqQueue, typename Tiles::Heads, typename Tiles::KeyRows,
       typename Tiles::Link, typename Tiles::Math, typename Tiles::OutTile, typename Tiles::Owned,
@@ -433,7 +433,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     const int at = (static_cast<int>(x.group * 4 + x.wave()) * (kQuerySums / 4) * arch::kWaveSize + x.lane) * 4;
     if (tile.last) {
       if (tile.before > 0) {
-        const float* from = sums_of(p) + index * (kQueries * Config::kDepth) + at;
+        const float* from = query_sums(p) + index * (kQueries * Config::kDepth) + at;
         await_turn(counts_of(p) + index, tile.before);
 #pragma unroll
         for (int i = 0; i < kQuerySums; i += 4) {

@@ -47,17 +47,12 @@ WMMA_DEVICE void add_key_parts(const MappedAttentionArguments& p) {
   }
   const bool of_keys = column < p.e;
   const AttentionOperand& x = of_keys ? p.g_k : p.g_v;
-  T* to = static_cast<T*>(const_cast<void*>(x.data)) + head / heads * x.batch_stride + head % heads * x.head_stride +
-          key % p.skv * x.row_stride + (of_keys ? column : column - p.e) * x.column_stride;
+  T* to = matrix_of<T>(x, head / heads, head % heads) + key % p.skv * x.row_stride +
+          (of_keys ? column : column - p.e) * x.column_stride;
   alignas(16) T result[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) result[i] = convert<T>(sums[i]);
-  if constexpr (Config::kOutVec >= kEach) {
-    arch::copy_value<kEach>(to, result);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) to[i * x.column_stride] = result[i];
-  }
+  store_run<kEach, Config::kOutVec>(to, x.column_stride, result, kEach);
 }
 
 }  // namespace wmma

@@ -302,7 +302,7 @@ struct WarpgroupGradientTiles {
       const PassedDq passed_dq = passed().passed_dq[item.stage()];
       if (passed_dq.tile < 0) break;
       uint32_t* count = counts_of(p) + passed_dq.tile;
-      float* to = sums_of(p) + passed_dq.tile * (kQueries * Config::kDepth);
+      float* to = query_sums(p) + passed_dq.tile * (kQueries * Config::kDepth);
       if (passed_dq.before == 0) {
         arch::store_bytes(to, dq.place(item), kDqBytes);
       } else {
@@ -321,7 +321,6 @@ struct WarpgroupGradientTiles {
   }
   // Of each tile of queries, by how many blocks' keys it was added to; then the sums, as the lanes have them.
   static WMMA_DEVICE uint32_t* counts_of(const Arguments& p) { return static_cast<uint32_t*>(p.partial); }
-  static WMMA_DEVICE float* sums_of(const Arguments& p) { return query_sums(p); }
   // Where queries are split, behind these: what a slice gives keys and values, from a column on.
   static WMMA_DEVICE AttentionOperand part_of(const Arguments& p, int column) {
     return key_parts<kQueries * Config::kDepth>(p, column);

@@ -223,18 +223,8 @@ def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target:
     workspace = (up(counts, _COUNTS) + counts * config.queries * config.depth) * 4
     if splits:
         workspace += key_parts.workspace(problem, found.slices)
-    numbers = AttentionNumbers(
-        1,
-        0,
-        tiles,
-        1,
-        queries=_LINES,
-        packed=1,
-        lines_k=_LINES,
-        team=found.size,
-        passes=found.passes,
-        query_slices=found.slices,
-    )
+    dealt = {"team": found.size, "passes": found.passes, "query_slices": found.slices}
+    numbers = AttentionNumbers(1, 0, tiles, 1, queries=_LINES, packed=1, lines_k=_LINES, **dealt)
     reason = f"{reason}; {found.count} teams of {found.size} blocks, {found.passes} passes"
     if splits:
         reason += f", {found.slices} slices of the queries"
