@@ -29,7 +29,7 @@ def beside_float64(call, by_torch, tensors, dtype):
 
 
 def adapted(x, weight, bias, down, up):
-    return nodes.layer("adapted")(x, weight, bias, down, up, factor=0.5)
+    return nodes.layer("adapted", x, weight, bias, down, up, factor=0.5)
 
 
 def adapted_by_torch(x, weight, bias, down, up):
@@ -44,7 +44,7 @@ def adapted_tensors(dtype, batch=(2,), rows=5, k=24, n=40, rank=3, has_bias=True
 
 def gated(activation):
     code = activations.code("test", "activation", activation)
-    return lambda *tensors: nodes.layer("gated")(*tensors, activation=code)
+    return lambda *tensors: nodes.layer("gated", *tensors, activation=code)
 
 
 def gated_by_torch(activation):
@@ -60,7 +60,7 @@ def gate_tensors(dtype, batch=(2,), rows=5, k=24, n=40, has_bias=True, device="c
 
 def mlp(activation):
     code = activations.code("test", "activation", activation)
-    return lambda *tensors: nodes.layer("mlp")(*tensors, activation=code)
+    return lambda *tensors: nodes.layer("mlp", *tensors, activation=code)
 
 
 def mlp_by_torch(activation):

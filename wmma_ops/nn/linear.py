@@ -59,7 +59,7 @@ def product(
     if layer.adapter is None and multiply is None:
         return ops.linear(x, layer.weight, layer.bias, activation=activation)
     if activation in (None, "none") and multiply is None and low is None and (tensors := _of_one_node(x, layer)):
-        return nodes.layer("adapted")(*tensors, factor=layer.adapter.factor)
+        return nodes.layer("adapted", *tensors, factor=layer.adapter.factor)
     if x.dim() == 1:
         rows = (None if one is None else one.unsqueeze(0) for one in (multiply, low))
         return product(x.unsqueeze(0), layer, activation, **dict(zip(("multiply", "low"), rows, strict=True))).squeeze(

@@ -39,7 +39,7 @@ def gated(x: Tensor, gate: Gate, *, recompute: bool = False) -> Tensor:
     otherwise, that is apart."""
     is_builtin = activations.is_builtin(gate.activation)
     if not recompute and is_builtin and (tensors := _of_one_node(x, gate.gate, gate.up)):
-        return nodes.layer("gated")(*tensors, activation=_code(gate.activation))
+        return nodes.layer("gated", *tensors, activation=_code(gate.activation))
     alone = recompute or not records_gradient(x, *gate.tensors())
     if alone or (gate.up is not None and is_builtin and keeps_in_graphs(x, *gate.tensors())):
         first, factor = gate.layers()
@@ -87,7 +87,7 @@ def _as_one_node(x: Tensor, first: Affine | Gate, second: Affine, activation: st
     tensors = _of_one_node(x, *before, second)
     if tensors and not is_gated:
         tensors = (*tensors[:3], None, None, *tensors[3:])
-    return nodes.layer("mlp")(*tensors, activation=_code(activation)) if tensors else None
+    return nodes.layer("mlp", *tensors, activation=_code(activation)) if tensors else None
 
 
 def mlp(

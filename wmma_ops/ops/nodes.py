@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from wmma_ops import torch_internals
+from wmma_ops.ops.errors import translate
 from wmma_ops.ops.library import IMPLEMENTATIONS, PATH, overload, tensor_names
 
 # Of which ops: as the library registers them.
@@ -97,7 +98,14 @@ def _layer(name: str):
     return getattr(torch.ops.wmma_general, name).default
 
 
+def layer(name: str, *tensors: torch.Tensor | None, **scalars: object) -> torch.Tensor:
+    """A layer, which is one to autograd (csrc/nodes/layers.hpp); errors as of the ops that it is made of."""
+    try:
+        return _direct(name)(*tensors, **scalars)
+    except (RuntimeError, TypeError) as error:
+        raise translate("linear", error, {}) from None
+
+
 @functools.cache
-def layer(name: str) -> Callable:
-    """The function of a layer, which is one to autograd (csrc/nodes/layers.hpp)."""
+def _direct(name: str) -> Callable:
     return torch_internals.direct(_layer(name))

@@ -145,7 +145,7 @@ std::tuple<Tensor, Tensor> gemm_aux(const Tensor& a, const Tensor& b, const OptT
 
 std::tuple<Tensor, Tensor> linear_aux(const Tensor& x, const Tensor& weight, const OptTensor& bias,
                                       const OptTensor& residual, int64_t activation) {
-  Gemm p = layer("_linear_aux", x, weight, bias, residual, activation);
+  Gemm p = layer("linear", x, weight, bias, residual, activation);
   return run_with_aux(p);
 }
 
@@ -153,8 +153,8 @@ std::tuple<Tensor, Tensor> linear_aux(const Tensor& x, const Tensor& weight, con
 std::tuple<Tensor, Tensor, Tensor> gated_aux(const Tensor& a, const Tensor& b, const Tensor& gate,
                                              const OptTensor& bias, const OptTensor& gate_bias, int64_t activation) {
   NoGrad guard;
-  require("_gated_aux", "a", a, "b", b, "gate", gate);
-  Gemm p{"_gated_aux", a, b};
+  require("gemm", "a", a, "b", b, "gate", gate);
+  Gemm p{"gemm", a, b};
   p.bias = bias;
   p.gate = gate;
   p.gate_bias = gate_bias;
