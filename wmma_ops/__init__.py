@@ -26,6 +26,7 @@ if not is_for_help():
         scaled_mm,
         varlen_attention,
     )
+    from wmma_ops.ops.invariance import batch_invariant
     from wmma_ops.ops.order import allow_unordered_sums
     from wmma_ops.ops.score_functions import register_mask_mod, register_score_mod
     from wmma_ops.runtime import callbacks  # noqa: F401  (registers what the library calls)
@@ -80,6 +81,7 @@ __all__ = [
     "allow_unordered_sums",
     "attention",
     "baddbmm",
+    "batch_invariant",
     "dropout_mask",
     "emulate",
     "explain",

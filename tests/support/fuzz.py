@@ -536,6 +536,8 @@ def undone(op: str) -> Iterator[None]:
         yield
     finally:
         torch.ops.wmma._allow_unordered(False)
+        while torch.ops.wmma._is_batch_invariant():
+            torch.ops.wmma._ask_batch_invariant(False)
         if op.endswith("_count_mode"):
             _no_modes()
 

@@ -174,7 +174,7 @@ def _blocks(call: AttentionCall) -> Blocks | None:
     return blocks_given(call.block_mask, call.block_q, call.block_k)
 
 
-def _places(scores: Tensor, first: int = 0, first_batch: int = 0) -> tuple[Tensor, ...]:
+def _places(scores: Tensor, first: int = 0, first_head: int = 0, first_batch: int = 0) -> tuple[Tensor, ...]:
     """Batch, head, query and key of each score, as tensors that broadcast to it. DTensors where it is one."""
     *outer, rows, keys = scores.shape
     batch, heads = outer[:-1], outer[-1] if outer else 1
@@ -185,7 +185,7 @@ def _places(scores: Tensor, first: int = 0, first_batch: int = 0) -> tuple[Tenso
     ones = (1,) * (scores.dim() - 2)
     return (
         (count(math.prod(batch)) + first_batch).view(*(batch or ones[1:]), *ones[:1], 1, 1),
-        count(heads).view(*ones[1:], *((heads,) if outer else ()), 1, 1),
+        (count(heads) + first_head).view(*ones[1:], *((heads,) if outer else ()), 1, 1),
         (count(rows) + first).view(*ones, rows, 1),
         count(keys).view(*ones, 1, keys),
     )
@@ -317,7 +317,7 @@ def _check_function(caller, found: ScoreFunction) -> None:
         raise ValueError(text) from error
 
 
-def apply_(scores: Tensor, is_mask: bool, code: int, first: int, first_batch: int, *given) -> None:
+def apply_(scores: Tensor, is_mask: bool, code: int, first: int, first_head: int, first_batch: int, *given) -> None:
     """One of the functions, or a block mask, on scores ``[batch, heads, rows, keys]`` from a batch's query on, in place."""
     *operands, states, block_q, block_k = given
     if scores is None or scores.layout != torch.strided or scores.dim() != 4 or not scores.is_floating_point():
@@ -326,7 +326,7 @@ def apply_(scores: Tensor, is_mask: bool, code: int, first: int, first_batch: in
         raise ValueError(f"code is {code}; takes 0 (none) or the code of a registered function")
     if states is not None and min(block_q, block_k) < 1:
         raise ValueError(f"block_mask has blocks of [{block_q}, {block_k}]; takes sizes of 1 or more")
-    codes, places = (0, code) if is_mask else (code, 0), _places(scores, first, first_batch)
+    codes, places = (0, code) if is_mask else (code, 0), _places(scores, first, first_head, first_batch)
     functions = Functions(*codes, tuple(operands), blocks_given(states, block_q, block_k), first, places=places)
     try:
         scores.copy_(functions.masked(scores) if is_mask else functions.changed(scores))

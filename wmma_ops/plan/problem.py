@@ -64,6 +64,7 @@ class GemmProblem:
     gate_bias: torch.dtype | None = None
     slopes: bool = False  # A·B is the gradient by act(C)·multiply: D is that by C, aux the one by multiply
     row_sums: torch.dtype | None = None  # of A's rows, which a kernel may give beside the product
+    invariant: bool = False  # a row's bits do not depend on how many there are, nor on the batch
 
     @classmethod
     def from_library(cls, values: list[int]) -> "GemmProblem":
@@ -139,6 +140,8 @@ class GemmProblem:
             extras.append(f"sums of A's rows {type_name(self.row_sums)}")
         if self.aux:
             extras.append(f"aux {type_name(self.d)}")
+        if self.invariant:
+            extras.append("batch-invariant")
         if extras:
             yield "with", ", ".join(extras)
 
@@ -266,6 +269,7 @@ class AttentionProblem:
     sequences: bool = False  # packed ones in place of a batch, of up to sq queries and skv keys
     page_size: int = 0  # of keys, that lie together; 0: all of a sequence do
     unordered: bool = False  # gradients: sums may be in any order, so that their last bits differ from run to run
+    invariant: bool = False  # a row's bits do not depend on the others
     # The facets of csrc/calls/attention_options.hpp.
     mask: torch.dtype | None = None
     key_mask: bool = False  # it is bool, and says the same to all queries and to all heads that share keys

@@ -414,6 +414,17 @@ WMMA_DEVICE float sin(float x) { return __builtin_amdgcn_sinf(x * 0.159154943091
 WMMA_DEVICE float cos(float x) { return __builtin_amdgcn_cosf(x * 0.15915494309189535f); }
 WMMA_DEVICE float round_even(float x) { return __builtin_rintf(x); }
 WMMA_DEVICE double round_even(double x) { return __builtin_rint(x); }
+// The same value, of which the compiler does not know how it was computed: what is computed from it is so in the same
+// way wherever it stands.
+template <class T>
+WMMA_DEVICE T apart(T value) {
+  return unshared(value);
+}
+// A product that is rounded as such: no sum takes it in.
+template <class T>
+WMMA_DEVICE T rounded_product(T a, T b) {
+  return apart(a * b);
+}
 WMMA_DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 WMMA_DEVICE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 WMMA_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }

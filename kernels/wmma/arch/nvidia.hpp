@@ -323,6 +323,19 @@ WMMA_DEVICE double round_even(double x) {
   asm("cvt.rni.f64.f64 %0, %1;" : "=d"(y) : "d"(x));
   return y;
 }
+// The same value, of which the compiler does not know how it was computed: what is computed from it is so in the same
+// way wherever it stands.
+WMMA_DEVICE float apart(float value) {
+  asm volatile("" : "+f"(value));
+  return value;
+}
+WMMA_DEVICE double apart(double value) {
+  asm volatile("" : "+d"(value));
+  return value;
+}
+// A product that is rounded as such: no sum takes it in.
+WMMA_DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+WMMA_DEVICE double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 WMMA_DEVICE float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
 WMMA_DEVICE double fma(double a, double b, double c) { return ::fma(a, b, c); }
 WMMA_DEVICE float min(float a, float b) { return ::fminf(a, b); }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "calls/attention.hpp"
+#include "launch/mode.hpp"
 
 namespace wmma_ops {
 
@@ -226,7 +227,7 @@ Sizes Attention::head_sizes() const {
 }
 
 // A window's sizes count from the key at which a query stands; a causal mask is one that ends there. Bounds that hide
-// nothing are none.
+// nothing are none, but for the first keys of rows that are not to know how many keys others have.
 void Attention::check_window() {
   if (window_left < -1 || window_right < -1) {
     fail_value(op, sequences ? "window_size" : "window", "is (", window_left, ", ", window_right,
@@ -235,7 +236,9 @@ void Attention::check_window() {
   constexpr int64_t kFar = int64_t{1} << 40;
   if (sequences) {  // of any lengths up to the longest
     if (window_right >= 0 && window_right < sq - 1) up_to = window_right;
-    if (window_left >= 0 && window_left < skv - 1) from = -window_left;
+    const int64_t hides_none = std::max<int64_t>(skv - 1, 0);
+    if (window_left >= 0 && (window_left < hides_none || is_batch_invariant()))
+      from = -std::min(window_left, hides_none);
     return;
   }
   diagonal = is_causal == kTopLeft ? 0 : skv - sq;
@@ -244,7 +247,8 @@ void Attention::check_window() {
   } else if (window_right >= 0 && diagonal + std::min(window_right, kFar) < skv - 1) {
     up_to = diagonal + window_right;
   }
-  if (window_left >= 0 && sq - 1 + diagonal - std::min(window_left, kFar) > 0) from = diagonal - window_left;
+  const int64_t first = diagonal - std::min(window_left, kFar), hides_none = 1 - sq;
+  if (window_left >= 0 && (first > hides_none || is_batch_invariant())) from = std::max(first, hides_none);
 }
 
 void Attention::check_dropout() {

@@ -338,11 +338,12 @@ STABLE_TORCH_LIBRARY(wmma, m) {
   // Python implements the first (a registered torch function) and calls the second when one is registered.
   m.def("_registered_activation(Tensor(a!) x, int code) -> int[]");
   m.def("_register_activation(int code) -> ()");
-  // The same of functions of scores [batch, heads, rows, keys], whose first row is that of query `first`, and whose
-  // first batch is number `first_batch`: changed in place, or −inf where a mask function or a block mask [batch, heads,
+  // The same of functions of scores [batch, heads, rows, keys], whose first row is that of query `first`, of head
+  // `first_head` of batch `first_batch`: changed in place, or −inf where a mask function or a block mask [batch, heads,
   // blocks, blocks] hides the key.
   m.def(
-      "_score_function(Tensor(a!) scores, bool is_mask, int code, int first, int first_batch, Tensor? mod_a, "
+      "_score_function(Tensor(a!) scores, bool is_mask, int code, int first, int first_head, int first_batch, Tensor? "
+      "mod_a, "
       "Tensor? mod_b, Tensor? mod_c, Tensor? mod_d, Tensor? block_mask, int block_q, int block_k) -> int[]");
   m.def("_register_score_function(bool is_mask, int code, int operands, int a, int b, int c, int d) -> ()");
 }

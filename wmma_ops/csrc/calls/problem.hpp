@@ -119,6 +119,11 @@ void check_block_table(const char* op, const Tensor& x, const Device& device, in
 constexpr int kScoreOperands = 4;
 constexpr const char* kScoreOperandNames[kScoreOperands] = {"mod_a", "mod_b", "mod_c", "mod_d"};
 
+// Which batch, head and query comes first, where a call is a part of another.
+struct Origin {
+  int64_t batch = 0, head = 0, query = 0;
+};
+
 struct AttentionNames {
   const char* q = "q";
   const char* k = "k";
@@ -154,7 +159,7 @@ struct Attention : AttentionOptions {
   ScalarType stored{};   // of k and v; with scales of q, too
   // Of sequences each adds the number of its keys less that of its queries to these.
   int64_t diagonal = 0;                // query i stands at key i + diagonal
-  int64_t first_batch = 0;             // the index of the batch's first, to dropout and functions
+  Origin origin = {};                  // the indices of the first score, to dropout and functions
   std::optional<int64_t> from, up_to;  // query i sees the keys from i + from to i + up_to; without one all on that side
 
   bool has_functions() const { return score_mod != 0 || mask_mod != 0; }

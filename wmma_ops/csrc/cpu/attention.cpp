@@ -44,9 +44,10 @@ Tensor dropped(const Attention& p, int64_t first, int64_t rows) {
   const int64_t seed = *static_cast<const int64_t*>(p.dropout_seed->const_data_ptr());
   const unsigned threshold = p.kept_below();
   for (int64_t head = 0; head < p.batch * p.heads; ++head) {
-    const auto batch = static_cast<unsigned>(p.first_batch + head / p.heads);
-    for (int64_t i = first; i < first + rows; ++i) {
-      const auto row = wmma::dropout_row(seed, static_cast<unsigned>(i), static_cast<unsigned>(head % p.heads), batch);
+    const auto batch = static_cast<unsigned>(p.origin.batch + head / p.heads);
+    const auto of_batch = static_cast<unsigned>(p.origin.head + head % p.heads);
+    for (int64_t i = p.origin.query + first; i < p.origin.query + first + rows; ++i) {
+      const auto row = wmma::dropout_row(seed, static_cast<unsigned>(i), of_batch, batch);
       for (int64_t j = 0; j < p.skv; ++j) *to++ = !wmma::keeps(row, static_cast<unsigned>(j), threshold);
     }
   }
@@ -73,9 +74,9 @@ OptTensor blocks_of(const Attention& p) {
 Tensor by_function(const Attention& p, const Tensor& scores, bool is_mask, int64_t first, const OptTensor& blocks) {
   Tensor by_heads = aten::reshape(scores, {p.batch, p.heads, scores.numel() / (p.batch * p.heads * p.skv), p.skv});
   const int64_t code = is_mask ? p.mask_mod : p.score_mod;
-  check_answer(
-      p.op, aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code, first, p.first_batch,
-                                             p.mod_a, p.mod_b, p.mod_c, p.mod_d, blocks, p.block_q, p.block_k));
+  check_answer(p.op, aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code,
+                                                      p.origin.query + first, p.origin.head, p.origin.batch, p.mod_a,
+                                                      p.mod_b, p.mod_c, p.mod_d, blocks, p.block_q, p.block_k));
   return aten::reshape(by_heads, sizes_of(scores));
 }
 

@@ -248,6 +248,7 @@ ProblemKey AttentionProblem::key(bool backward) const {
   fields.sequences = p.sequences.has_value();
   fields.page_size = p.sequences ? p.sequences->page_size : 0;
   fields.unordered = backward && may_be_unordered();
+  fields.invariant = !backward && is_batch_invariant();
   fields.seen = fields.skv;
   if (p.from) fields.seen = std::clamp<int64_t>(p.up_to.value_or(p.skv - 1) - *p.from + 1, 1, fields.skv);
   return ProblemKey(fields);

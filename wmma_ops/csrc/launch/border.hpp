@@ -13,7 +13,7 @@
   X(device) X(a) X(b) X(c) X(d) X(bias) X(row_scale) X(col_scale) X(a_scale) X(multiply) X(a_order) X(b_order) X(a_vec)  \
   X(b_vec) X(c_vec) X(d_vec) X(multiply_vec) X(wide) X(a_activation) X(activation) X(batch_dims) X(batch) X(m) X(n)     \
   X(k) X(precision) X(k2) X(a2_order) X(b2_order) X(a2_vec) X(b2_vec) X(aux) X(gate) X(gate_order) X(gate_bias)      \
-  X(slopes) X(row_sums)
+  X(slopes) X(row_sums) X(invariant)
 #define WMMA_GEMM_NUMBERS(X)                                                                                            \
   X(splits) X(k_split) X(tiles_m) X(tiles_n) X(whole) X(split_stride) X(lines_a) X(lines_b) X(lines_d) X(aligned)  \
   X(sum_slabs) X(sums_at)
@@ -27,7 +27,7 @@
 #define WMMA_ATTENTION_PROBLEM(X)                                                                                       \
   X(device) X(backward) X(dtype) X(stored) X(e) X(ev) X(q_order) X(q_vec) X(k_order) X(k_vec) X(v_order) X(v_vec)        \
   X(out_vec) X(g_order) X(g_vec) X(wide) X(batch) X(heads) X(group) X(sq) X(skv) X(seen) X(sequences) X(page_size)      \
-  X(unordered) WMMA_ATTENTION_FACETS(X)
+  X(unordered) X(invariant) WMMA_ATTENTION_FACETS(X)
 #define WMMA_ATTENTION_NUMBERS(X)                                                                                       \
   X(splits) X(keys_of_split) X(tiles) X(slices) X(queries) X(packed) X(lines_k) X(lines_out) X(head_group) X(whole)  \
   X(team) X(passes) X(block_q) X(block_k) X(blocks_at) X(blocks_of_batches) X(blocks_of_heads) X(transposed) X(transposed_at) X(lines_v) \

@@ -173,7 +173,7 @@ std::pair<Tensor, Tensor> gemm_and_row_sums(const Gemm& p, ScalarType type, cons
 }
 
 OptTensor gated(const Gemm& p, const Way& way) {
-  if (p.k == 0 || product_of(p.out_sizes) == 0) return std::nullopt;
+  if (p.k == 0 || product_of(p.out_sizes) == 0 || is_batch_invariant()) return std::nullopt;
   Tensor out = made(p.out_sizes, p.out, p.device);
   Product product(p, out, way.device);
   const Plan plan = plan_of(p.op, product.problem, way.remembered);

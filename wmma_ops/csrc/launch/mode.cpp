@@ -12,11 +12,21 @@ std::atomic<bool> unordered_allowed{false};
 
 void allow_unordered(bool allow) { unordered_allowed.store(allow); }
 
+std::atomic<int64_t> asking{0};  // who wants rows to be alone
+
+void ask_batch_invariant(bool asks) {
+  int64_t before = asking.load();
+  while ((asks || before > 0) && !asking.compare_exchange_weak(before, before + (asks ? 1 : -1))) {
+  }
+}
+
 }  // namespace
 
 bool may_be_unordered() {
   return unordered_allowed.load(std::memory_order_relaxed) && !torch_internals::is_deterministic();
 }
+
+bool is_batch_invariant() { return asking.load(std::memory_order_relaxed) > 0; }
 
 Way way_of(const Device& device) {
   bool gpu = !device.is_cpu();
@@ -28,10 +38,16 @@ Way way_of(const Device& device) {
   return {!(mode & kStandIn), executes, true, 0};
 }
 
-STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) { m.def("_allow_unordered(bool allow) -> ()"); }
+STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
+  m.def("_allow_unordered(bool allow) -> ()");
+  m.def("_ask_batch_invariant(bool asks) -> ()");
+  m.def("_is_batch_invariant() -> bool");
+}
 
 STABLE_TORCH_LIBRARY_IMPL(wmma, CompositeExplicitAutograd, m) {
   m.impl("_allow_unordered", TORCH_BOX(&allow_unordered));
+  m.impl("_ask_batch_invariant", TORCH_BOX(&ask_batch_invariant));
+  m.impl("_is_batch_invariant", TORCH_BOX(&is_batch_invariant));
 }
 
 }  // namespace wmma_ops

@@ -23,6 +23,9 @@ enum Mode : int64_t {
 // (wmma_ops/ops/order.py).
 bool may_be_unordered();
 
+// Whether a row's results must not depend on the rows beside it (wmma_ops/ops/invariance.py).
+bool is_batch_invariant();
+
 struct Way {
   bool on_cpu;      // by aten calls
   bool executes;    // otherwise: planned and loaded, not launched

@@ -7,6 +7,15 @@
 
 namespace wmma_ops {
 
+namespace {
+
+// Where a row that is alone is not to know it: how far from it the next one would be.
+int64_t lone_row(const Tensor& a) {
+  return is_batch_invariant() && a.sizes()[a.dim() - 2] == 1 ? a.strides()[a.dim() - 2] : 0;
+}
+
+}  // namespace
+
 Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(static_cast<int64_t>(p.batch.size())) {
   int64_t m = p.m, n = p.n, k = p.alpha == 0 ? 0 : p.k, k2 = p.alpha == 0 ? 0 : p.k2;
   add(kA, p.names.a, p.a, p.in, View::kMatrix, p.a.const_data_ptr());
@@ -32,8 +41,8 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
 
   // Where D's memory runs down its columns, Dᵀ = Bᵀ·Aᵀ is the product that writes along it. A's prologue and the bias
   // stay with their sides, so a product that has one is left as it is; so is one with a second pair or a gate, which no
-  // op writes to such memory.
-  bool down = v[kD].row == 1 && n > 1 && v[kD].column != 1;
+  // op writes to such memory, and one whose rows are to have as columns none of the other's sums.
+  bool down = v[kD].row == 1 && n > 1 && v[kD].column != 1 && !is_batch_invariant();
   if (down && !v[kBias].present && !v[kAScale].present && !v[kA2].present && !v[kGate].present && a_activation == 0) {
     is_flipped = true;
     std::swap(v[kA], v[kB]);
@@ -59,7 +68,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   arguments.beta = v[kC].present ? p.beta : 0;
 
   const View &a = v[kA], &b = v[kB];
-  const Direction a_way = direction_of(batch, a, a.column, a.row, k, m, false),
+  const Direction a_way = direction_of(batch, a, a.column, a.row != 0 ? a.row : lone_row(p.a), k, m, false),
                   b_way = direction_of(batch, b, b.row, b.column, k, n, true);
   a_across = a_way.across;
   b_across = b_way.across;
@@ -113,6 +122,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   fields.gate_bias = v[kGateBias].code;
   fields.slopes = p.slopes;
   fields.row_sums = p.row_sums ? element_code(*p.row_sums) : int64_t{wmma::kNoElement};
+  fields.invariant = is_batch_invariant();
   problem = ProblemKey(fields);
 }
 

@@ -33,6 +33,7 @@ class AttentionConfig:
     splits: int  # blocks that share a tile of rows and split its keys
     occupancy: int
     cluster: bool = False  # those that split keys put their parts together themselves
+    folds: bool = False  # a block has the parts of its keys one after the other (invariant.py)
 
     def key_value_bytes(self, target: arch.Target) -> int:
         """In shared memory, of a tile."""
@@ -80,6 +81,7 @@ class AttentionConfig:
             "ping-pong": self.ping_pong,
             "heads packed": self.packed,
             f"keys split {self.splits} ways" + (" in a cluster" if self.cluster else ""): self.splits > 1,
+            "keys in parts, one after the other": self.folds,
         }
         text = (
             f"{kind}, {self.waves} waves of {self.tiles_m} row tiles, {self.keys} keys, {self.depth} of Q and K, "

@@ -10,6 +10,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.ops.errors import ConfigError
 from wmma_ops.ops.types import bytes_of, elements_in
 from wmma_ops.plan import add_parts, model
+from wmma_ops.plan.gemm import invariant
 from wmma_ops.plan.gemm.candidates import candidates, element_of, splits_of
 from wmma_ops.plan.gemm.config import GemmConfig, number_of
 from wmma_ops.plan.gemm.cost import bound, cost
@@ -60,6 +61,8 @@ def cheapest(problem: GemmProblem, target: arch.Target, every: Bounded) -> tuple
 
 def ranked(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
     """Every configuration, the cheapest by the model first."""
+    if problem.invariant:
+        return invariant.ranked(problem, target)
     found = []
     for config in candidates(problem, target):
         for split in splits_of(problem, config, target):
@@ -162,6 +165,8 @@ def _second_pair(problem: GemmProblem) -> list[str]:
 
 
 def plan(problem: GemmProblem, target: arch.Target) -> Plan:
+    if problem.invariant:
+        return _alone(problem, target)
     if problem.gate and (reason := _lacks_gate(problem, target)):
         return two(reason)
     config, price = choose(problem, target)
@@ -179,6 +184,15 @@ def plan(problem: GemmProblem, target: arch.Target) -> Plan:
             found = plan_of(copied.problem, other, target, reason)
             return dataclasses.replace(found, numbers=found.numbers._replace(aligned=copied.which))
     return plan_of(problem, config, target, _reason(problem, config, target, price))
+
+
+def _alone(problem: GemmProblem, target: arch.Target) -> Plan:
+    """Of rows that do not know how many they are."""
+    config = invariant.ranked(problem, target)[0]
+    price, usual = cost(problem, config, target), choose(dataclasses.replace(problem, invariant=False), target)[1]
+    which = f"batch-invariant, the cheapest whose sums are in the order of this weight's ({problem.k} by {problem.n})"
+    reason = _reason(problem, config, target, price, which)
+    return plan_of(problem, config, target, f"{reason}; {price / max(usual, 1):.2f} of what it takes otherwise")
 
 
 def two(reason: str) -> Plan:
@@ -291,11 +305,17 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
     return Plan(config, reason, tuple(launches), workspace, numbers)
 
 
-def _reason(problem: GemmProblem, config: GemmConfig, target: arch.Target, price: float) -> str:
+def _reason(
+    problem: GemmProblem,
+    config: GemmConfig,
+    target: arch.Target,
+    price: float,
+    which: str = "the cheapest of the modelled configurations",
+) -> str:
     tiles = prod(config.tiles(problem)) * problem.batch
     units = model.CARDS[target.name].units
     _, _, other = element_of(problem, target)
     if config.parts > 1:
         other = "torch's float32 matmul precision is high: three products of bfloat16 parts, float32 sums"
-    text = f"the cheapest of the modelled configurations, {price / 1000:.0f} thousand cycles: {tiles} tiles on {units} units"
+    text = f"{which}, {price / 1000:.0f} thousand cycles: {tiles} tiles on {units} units"
     return f"{text}; {other}" if other else text

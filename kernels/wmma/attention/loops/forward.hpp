@@ -69,6 +69,10 @@ struct AttentionKernel {
   static constexpr int kPartBytes = kMeets ? kBlockRows * kPartial * static_cast<int>(sizeof(Number)) : 0;
   static constexpr int kSharedBytes = kTileBytes > kPartBytes ? kTileBytes : kPartBytes;
 
+  // Whether a tile's parts come one after the other.
+  static constexpr bool kFolds = kFoldsParts<Config>;
+  static constexpr int kOutSums = Config::kTilesM * (Config::kSlice / Link::kCols) * Link::kElements;
+
   using Place = AttentionPlace<Config::kPacked>;
   using Mask = RowMask<Config, Link, Number>;
   using Scale = ScoreScale<Number, SoftmaxOf<Config, Number>>;
@@ -95,77 +99,45 @@ struct AttentionKernel {
       scale.factor = arch::bit_cast<Number>(arch::uniform(arch::bit_cast<uint32_t>(scale.factor)));
     }
 
-    // 1. The keys that this block looks at, and of them those that all of its rows see. What a window or a sequence
-    // leaves is split.
     const auto last_query = [&] {
       const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
       return place.query(after - 1);
     };
+    Wave wave;
+    // 1. The keys that this block looks at, and of them those that all of its rows see. What a window or a sequence
+    // leaves is split, but where parts begin at fixed places.
     int begin = 0;
     int end = p.skv;
     int share = p.keys_of_split;
     if constexpr (Rules::kWindowed || Rules::kSequences) {
       begin = Sight::first_key(p, place.query(first_row), 0, end) / Config::kKeys * Config::kKeys;
       end = Sight::keys_end(p, last_query(), begin, end);
-      const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;
-      share = (tiles + p.splits - 1) / p.splits * Config::kKeys;
+      if constexpr (!kStandsAlone<Config>) {
+        const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;
+        share = (tiles + p.splits - 1) / p.splits * Config::kKeys;
+      }
     }
+    const Block block{p, place, shared, first_row, thread, lane, wave_row, scale};
     if constexpr (Config::kSplit) {
       begin += static_cast<int>(split) * share;
       end = end - begin < share ? end : begin + share;
     }
     if constexpr (Config::kCausal) end = Sight::keys_end(p, last_query(), begin, end);
-    Walk walk(p, place, first_row, lane);
-    if constexpr (Rules::kBlocks) {
-      if (end > begin) {
-        const int last = walk.last(begin + (end - begin - 1) / Config::kKeys * Config::kKeys, begin) + Config::kKeys;
-        end = last < end ? last : end;
+    if constexpr (kFolds) {
+      static_assert(Config::kKept == kThreads * kOutSums, "the planner and the kernel agree");
+      Number* kept = static_cast<Number*>(p.partial) + static_cast<int64_t>(blockIdx.x) * kThreads * kOutSums + thread;
+      for (int from = begin; from == begin || from < end; from += share) {
+        if (from > begin) arch::tile_barrier();  // some still read the part before
+        weigh_keys(wave, block, from, end - from < share ? end : from + share, from == begin, last_query);
+        finish(wave, p);
+        wave.fold(p, kept, kThreads, from == begin, from + share >= end);
       }
-    }
-
-    Wave wave;
-    wave.clear(score_unit<Config>(CapOf<Config>(p, false), scale.factor));
-    if constexpr (Rules::kSinks) {
-      if (!Config::kSplit || split == 0) {
-        wave.begin_with_sinks(p, place, first_row + wave_row, lane);
-      }
-    }
-    if (end > begin) {
-      const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;
-      const int last = begin + (tiles - 1) * Config::kKeys;
-      const int last_keys = p.skv - last < Config::kKeys ? p.skv - last : Config::kKeys;
-      const Stored* k = matrix_of<const Stored>(p.k, place.batch, place.key_head);
-      const int first_column = place.slice * Config::kSlice;
-      const Stored* v = matrix_of<const Stored>(p.v, place.batch, place.key_head) + first_column * p.v.column_stride;
-      Mask mask(p, place, lane, first_row + wave_row, end);
-      const Block block{p, place, shared, first_row, thread, lane, wave_row, scale};
-      // Tiles whose every key counts for every row, and the others. The last is one of the others, and comes first.
-      int seen_begin = begin;
-      int seen_end = end;
-      if constexpr (arch::kWavesPart) {
-        seen_begin = clamped(mask.seen_begin(), begin, end);
-        seen_end = clamped(mask.seen_end(), begin, end);
-      } else {
-        if constexpr (Rules::kWindowed) seen_begin = Sight::first_key(p, last_query(), begin, end);
-        if constexpr (Config::kCausal) seen_end = Sight::keys_end(p, place.query(first_row), begin, end);
-      }
-      const int whole = begin + (seen_end - begin) / Config::kKeys * Config::kKeys;
-      const int whole_begin = begin + (seen_begin - begin + Config::kKeys - 1) / Config::kKeys * Config::kKeys;
-      const Span span{begin, last, last_keys, whole_begin, whole, p.ev - first_column};
-      if constexpr (Config::kPingPong) {
-        if (uniform(thread / PingPongTiles::kGroupThreads) == 0) {
-          ping_pong_loop<KeyLoaderOf<Config, Link>>(wave, k, v, block, mask, span);
-        } else {
-          ping_pong_loop<ValueLoaderOf<Config, Link>>(wave, k, v, block, mask, span);
-        }
-      } else {
-        forward_loop(wave, k, v, block, mask, span, walk);
-      }
+    } else {
+      weigh_keys(wave, block, begin, end, !Config::kSplit || split == 0, last_query);
+      finish(wave, p);
     }
 
     // 4. The results.
-    if constexpr (Rules::kDrops) wave.multiply(static_cast<Number>(p.rules.kept));
-    if constexpr (!kSame<Stored, T>) wave.multiply(static_cast<Number>(p.of_values));
     if constexpr (kMeets) {
       Number* partials = reinterpret_cast<Number*>(shared);  // they lie where the tiles lay
       arch::tile_barrier();
@@ -200,6 +172,64 @@ struct AttentionKernel {
     uint32_t wave_row;
     Scale scale;
   };
+
+  // All that keys from `begin` to `end` give.
+  template <class LastQuery>
+  static WMMA_DEVICE void weigh_keys(Wave& wave, const Block& block, int begin, int end, bool is_first,
+                                     const LastQuery& last_query) {
+    const Arguments& p = block.p;
+    const Place& place = block.place;
+    const uint32_t first_row = block.first_row;
+    const uint32_t lane = block.lane;
+    Walk walk(p, place, first_row, lane);
+    if constexpr (Rules::kBlocks) {
+      if (end > begin) {
+        const int last = walk.last(begin + (end - begin - 1) / Config::kKeys * Config::kKeys, begin) + Config::kKeys;
+        end = last < end ? last : end;
+      }
+    }
+
+    wave.clear(score_unit<Config>(CapOf<Config>(p, false), block.scale.factor));
+    if constexpr (Rules::kSinks) {
+      if (is_first) wave.begin_with_sinks(p, place, first_row + block.wave_row, lane);
+    }
+    if (end > begin) {
+      const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;
+      const int last = begin + (tiles - 1) * Config::kKeys;
+      const int last_keys = p.skv - last < Config::kKeys ? p.skv - last : Config::kKeys;
+      const Stored* k = matrix_of<const Stored>(p.k, place.batch, place.key_head);
+      const int first_column = place.slice * Config::kSlice;
+      const Stored* v = matrix_of<const Stored>(p.v, place.batch, place.key_head) + first_column * p.v.column_stride;
+      Mask mask(p, place, lane, first_row + block.wave_row, end);
+      // Tiles whose every key counts for every row, and the others. The last is one of the others, and comes first.
+      int seen_begin = begin;
+      int seen_end = end;
+      if constexpr (arch::kWavesPart) {
+        seen_begin = clamped(mask.seen_begin(), begin, end);
+        seen_end = clamped(mask.seen_end(), begin, end);
+      } else {
+        if constexpr (Rules::kWindowed) seen_begin = Sight::first_key(p, last_query(), begin, end);
+        if constexpr (Config::kCausal) seen_end = Sight::keys_end(p, place.query(first_row), begin, end);
+      }
+      const int whole = begin + (seen_end - begin) / Config::kKeys * Config::kKeys;
+      const int whole_begin = begin + (seen_begin - begin + Config::kKeys - 1) / Config::kKeys * Config::kKeys;
+      const Span span{begin, last, last_keys, whole_begin, whole, p.ev - first_column};
+      if constexpr (Config::kPingPong) {
+        if (uniform(block.thread / PingPongTiles::kGroupThreads) == 0) {
+          ping_pong_loop<KeyLoaderOf<Config, Link>>(wave, k, v, block, mask, span);
+        } else {
+          ping_pong_loop<ValueLoaderOf<Config, Link>>(wave, k, v, block, mask, span);
+        }
+      } else {
+        forward_loop(wave, k, v, block, mask, span, walk);
+      }
+    }
+  }
+
+  static WMMA_DEVICE void finish(Wave& wave, const Arguments& p) {
+    if constexpr (Rules::kDrops) wave.multiply(static_cast<Number>(p.rules.kept));
+    if constexpr (!kSame<Stored, T>) wave.multiply(static_cast<Number>(p.of_values));
+  }
 
   // The parts of the cluster's blocks: its threads share the elements.
   static WMMA_DEVICE void combine(const AttentionArguments& p, const Place& place, const Number* partials,

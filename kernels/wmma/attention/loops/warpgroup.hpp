@@ -269,7 +269,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         finish(p, x, typename Tiles::Work(p, Tiles::listed_to(query, group)), wave, box);
       } else if constexpr (Tiles::kSequences) {
         arch::hold(index);
-        finish(p, x, typename Tiles::Work(p, index), wave, box);
+        finish(p, x, typename Tiles::Work(p, index, work.part.split), wave, box);
       } else {
         finish(p, x, work, wave, box);
       }
@@ -290,7 +290,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       }
     } else {
       for (typename Tiles::Walk walk(p); walk.more(); walk.next()) {
-        if (walk.is_there()) consume_tile(typename Tiles::Work(p, walk.index()), walk.index());
+        if (walk.is_there()) Tiles::each_part(p, walk.index(), consume_tile);
       }
     }
     if (x.lane == 0) arch::await_stores_read<0>();
@@ -491,6 +491,12 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     }
     if constexpr (Rules::kDrops) x.rows.multiply(static_cast<float>(p.rules.kept));
     if constexpr (Rules::kScaled || kWidens) x.rows.multiply(scale_of_values(p, place));
+    if constexpr (Tiles::kFolds) {
+      float* kept = static_cast<float*>(p.partial) + static_cast<int64_t>(blockIdx.x) * kConsumers * kOutSums;
+      const bool is_last = work.part.split + 1 == work.parts;
+      x.rows.fold(p, kept + threadIdx.x, kConsumers, work.part.split == 0, is_last);
+      if (!is_last) return;
+    }
     if constexpr (Config::kSplit) {
       x.rows.store_partial(work.own, place, work.part.split, first_row, x.lane);
     } else if (Tiles::kSplitsLast && work.part.is_part) {

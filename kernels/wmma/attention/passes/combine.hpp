@@ -6,11 +6,12 @@
 #include <wmma/attention/balanced/last_round.hpp>
 #include <wmma/attention/rows/dense.hpp>
 #include <wmma/attention/rows/varlen.hpp>
+#include <wmma/attention/softmax/parts.hpp>
 
 namespace wmma {
 
 // Neighbours in a row of the result from their parts: some, or all, are looked at before the first of them is added.
-template <class Number, class Math, int kColumns = 1>
+template <class Number, class Math, int kColumns = 1, bool kAlone = false>
 class Parts {
  public:
   WMMA_DEVICE void look(Number largest) { largest_ = Math::max(largest_, largest); }
@@ -31,13 +32,20 @@ class Parts {
     for (int i = 0; i < kColumns; ++i) result_[i] += values[i] * factor;
   }
 
+  // One more, which is looked at as it is added.
+  WMMA_DEVICE void join(Number largest, Number sum, const Number* values) {
+    const Joint<Number> joint = join_part<Math>(largest_, sum_, largest, sum);
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) result_[i] = joint.of(result_[i], values[i]);
+  }
+
   // Of a row that `offset` finds in an operand.
   template <class T, class Offset>
   WMMA_DEVICE void store(const AttentionArguments& p, int column, const Offset& offset) const {
     const bool blind = sum_ == Number(0);  // NaN is not
     if (column == 0) {
       *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + offset(p.lse)) =
-          blind ? -Math::infinity() : Math::log_sum(largest_, sum_);
+          blind ? -Math::infinity() : lse_of<kAlone, Math>(largest_, sum_);
     }
     const Number factor = blind ? Number(0) : Math::share(sum_);
     alignas(kColumns * sizeof(T)) T results[kColumns];
@@ -72,7 +80,7 @@ WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int 
   static_assert(Config::kPartHead == kPartHead, "the planner and the kernel agree");
   const int64_t step = rows * (kPartHead + p.ev);
   const Number* first = static_cast<const Number*>(p.partial) + row * (kPartHead + p.ev) + kPartHead;
-  Parts<Number, SoftmaxOf<Config, Number>, kColumns> parts;
+  Parts<Number, SoftmaxOf<Config, Number>, kColumns, kStandsAlone<Config>> parts;
   for (int from = 0; from < p.splits; from += kInFlight) {
     alignas(16) Number numbers[kInFlight][2];
     alignas(16) Number values[kInFlight][kColumns];
@@ -87,6 +95,13 @@ WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int 
         numbers[i][0] = -Softmax<Number>::infinity();
         numbers[i][1] = Number(0);
       }
+    }
+    if constexpr (kStandsAlone<Config>) {
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        if (from + i < p.splits) parts.join(numbers[i][0], numbers[i][1], values[i]);
+      }
+      continue;
     }
     const Number before = parts.largest();
 #pragma unroll

@@ -2,6 +2,7 @@
 // of weights.
 #pragma once
 
+#include <wmma/attention/softmax/parts.hpp>
 #include <wmma/attention/terms/cap.hpp>
 #include <wmma/attention/weights.hpp>
 
@@ -37,12 +38,14 @@ class SoftmaxRows {
   static constexpr int kFp8Offset = Rules::kScaled ? 8 : 0;
   // Whether what a row's scores are relative to is kept as it is added to them.
   static constexpr bool kKeepsLeast = kPingPong && kRescaleThreshold > 0;
+  static constexpr bool kFolds = kFoldsParts<Config>;
 
  public:
   // Whether weights are cut off, and whether keys that all count can be weighed `at_once`.
   static constexpr bool kCuts = Cut::kCuts;
   static constexpr bool kAtOnce = kCuts && !kWeightsAreLonger && kRescaleThreshold > 0 &&
-                                  kIsNone<typename Config::Mask> && !Rules::kScored && !Rules::kDrops;
+                                  kIsNone<typename Config::Mask> && !Rules::kScored && !Rules::kDrops &&
+                                  !wmma::kStandsAlone<Config>;
 
   Number out[Config::kTilesM][kOutSums];
 
@@ -115,7 +118,7 @@ class SoftmaxRows {
       factors[m][i] = Math::share(sum);
       if (Link::place(lane, 0) != 0 || first_row + line >= place.rows) return;
       *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + place.offset(p.lse, first_row + line)) =
-          blind[m][i] ? -Math::infinity() : Math::log_sum(half_score(p, largest), sum);
+          blind[m][i] ? -Math::infinity() : lse_of<kStandsAlone<Config>, Math>(half_of(p, largest), sum);
     });
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
@@ -137,7 +140,7 @@ class SoftmaxRows {
       const bool blind = sum == Number(0);  // NaN is not
       if (Link::place(lane, 0) == 0 && place.slice == 0) {
         *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + place.offset(p.lse, row)) =
-            blind ? -Math::infinity() : Math::log_sum(half_score(p, largest), sum);
+            blind ? -Math::infinity() : lse_of<kStandsAlone<Config>, Math>(half_of(p, largest), sum);
       }
       const Number factor = blind ? Number(0) : Math::share(sum);
       T* to = static_cast<T*>(const_cast<void*>(p.out.data)) + place.offset(p.out, row);
@@ -164,7 +167,7 @@ class SoftmaxRows {
       const uint32_t row = first_row + line;
       if (row >= place.rows) return;
       Number* to = static_cast<Number*>(p.partial) + index_of(row) * (kPartHead + p.ev);
-      store_part(to + kPartHead - 2, m, i, half_score(p, largest), sum, p.ev, place.slice, lane);
+      store_part(to + kPartHead - 2, m, i, half_of(p, largest), sum, p.ev, place.slice, lane);
     });
   }
 
@@ -172,8 +175,38 @@ class SoftmaxRows {
   template <class Arguments>
   WMMA_DEVICE void store_parts(const Arguments& p, Number* to, int pitch, uint32_t lane) const {
     each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
-      store_part(to + line * pitch, m, i, half_score(p, largest), sum, Config::kSlice, 0, lane);
+      store_part(to + line * pitch, m, i, half_of(p, largest), sum, Config::kSlice, 0, lane);
     });
+  }
+
+  // What a part of the keys gave joins the parts before it, whose results the thread has in memory of its own, `stride`
+  // apart; with the last part the row has the results of all.
+  template <class Arguments>
+  WMMA_DEVICE void fold(const Arguments& p, Number* kept, int64_t stride, bool is_first, bool is_last) {
+    Joint<Number> joints[Config::kTilesM][Link::kLaneRows];
+    bool blind[Config::kTilesM][Link::kLaneRows];
+    each_part(0, [&](int m, int i, uint32_t, Number largest, Number sum) {
+      if (is_first) {
+        all_largest_[m][i] = -Math::infinity();
+        all_sum_[m][i] = Number(0);
+      }
+      blind[m][i] = sum == Number(0);
+      joints[m][i] = join_part<Math>(all_largest_[m][i], all_sum_[m][i], half_score(p, largest), sum);
+    });
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) {
+        const int i = Link::row_of(f);
+        Number* at = kept + (m * kOutSums + f) * stride;
+        const Number all = joints[m][i].of(is_first ? Number(0) : *at, blind[m][i] ? Number(0) : out[m][f]);
+        if (is_last) {
+          out[m][f] = all;
+        } else {
+          *at = all;
+        }
+      }
+    }
   }
 
  protected:
@@ -239,10 +272,23 @@ class SoftmaxRows {
     return change;
   }
 
+  // The same of what `each_row` gives, which of several parts is half already.
+  template <class Arguments>
+  WMMA_DEVICE Number half_of(const Arguments& p, Number largest) const {
+    if constexpr (kFolds) return largest;
+    return half_score(p, largest);
+  }
   // Half of a row's largest score, in our unit.
   template <class Arguments>
   WMMA_DEVICE Number half_score(const Arguments& p, Number largest) const {
-    const Number half = largest * (Number(0.5) * unit_);
+    const Number unit = Number(0.5) * unit_;
+    // Which of the sums that it is part of takes the product in, kernels would decide otherwise each.
+    Number half;
+    if constexpr (kStandsAlone<Config>) {
+      half = arch::rounded_product(largest, unit);
+    } else {
+      half = largest * unit;
+    }
     if constexpr (kCountsFromCap<Config>) {
       return half + Number(0.5) * cap_of<Number, Math>(p);
     } else {
@@ -250,9 +296,24 @@ class SoftmaxRows {
     }
   }
 
-  // Each of a lane's rows, by its place among the wave's: its largest score and its sum of weights.
+  // Each of a lane's rows, by its place among the wave's: its largest score, and its sum of weights.
   template <class Act>
   WMMA_DEVICE void each_row(uint32_t lane, const Act& act) const {
+    if constexpr (kFolds) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+        for (int i = 0; i < Link::kLaneRows; ++i) {
+          act(m, i, m * Link::kRows + Link::row(lane, i), all_largest_[m][i], all_sum_[m][i]);
+        }
+      }
+    } else {
+      each_part(lane, act);
+    }
+  }
+  // The same of the part that was gone through last.
+  template <class Act>
+  WMMA_DEVICE void each_part(uint32_t lane, const Act& act) const {
     const auto plus = [](Number x, Number y) { return x + y; };
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
@@ -280,6 +341,8 @@ class SoftmaxRows {
   Number sum_[Config::kTilesM][Link::kLaneRows];
   Number least_[Config::kTilesM][kKeepsLeast ? Link::kLaneRows : 1];
   Number start_[Config::kTilesM][kAtOnce ? Link::kElements : 1];
+  Number all_largest_[Config::kTilesM][kFolds ? Link::kLaneRows : 1];  // half of it, of all parts
+  Number all_sum_[Config::kTilesM][kFolds ? Link::kLaneRows : 1];
   Number unit_;
   Number fp8_offset_;
   uint64_t far_;  // lanes with far rows

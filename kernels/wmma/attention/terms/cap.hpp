@@ -1,6 +1,7 @@
 // A soft cap, first of what is done to scores.
 #pragma once
 
+#include <wmma/attention/softmax/parts.hpp>
 #include <wmma/attention/terms/scores.hpp>
 
 namespace wmma {
@@ -82,13 +83,20 @@ template <class Config>
 inline constexpr bool kCountsFromCap = Config::Rules::kCapped && !Config::Rules::kAfterCap && !Config::Rules::kSinks &&
                                        kIsNone<typename Config::Mask> && CapOf<Config>::kSharesReciprocals;
 
+// Whether a mask does no more to scores than to hide some, which then stay products. So it is where rows stand alone:
+// of other rows bits of the same mask may be at hand (passes/mask_words.hpp), which leave them so.
+template <class Config>
+inline constexpr bool kOnlyHides =
+    kStandsAlone<Config> && kSame<typename Config::Mask, uint8_t> && !Config::Rules::kScored;
+
 // What scores are multiples of, in our unit, once they are more than products by `factor`.
 template <class Config, class Number>
 WMMA_DEVICE Number score_unit(const CapOf<Config>& cap, Number factor) {
   if constexpr (kCountsFromCap<Config>) {
     return cap.twice_the_cap();
   } else {
-    return kIsNone<typename Config::Mask> && !Config::Rules::kScored ? factor : Number(1);
+    const bool stay = (kIsNone<typename Config::Mask> || kOnlyHides<Config>) && !Config::Rules::kScored;
+    return stay ? factor : Number(1);
   }
 }
 

@@ -98,7 +98,10 @@ class RowMask : public CapOf<Config>,
       const int i = m * Link::kLaneRows + Link::row_of(f);
       const int key = first_key + static_cast<int>(Link::place(lane, f));
       const bool inside = !kBounded || narrowed(key < end_[i], key, i);
-      if constexpr (kThere || (Rules::kScored && !kCountsFromCap<Config>)) {
+      if constexpr (kOnlyHides<Config>) {
+        Number same = scores[f];
+        scores[f] = inside && OfMask::add(same, key, i, f) ? scores[f] : kNever;
+      } else if constexpr (kThere || (Rules::kScored && !kCountsFromCap<Config>)) {
         Number x, bend;
         if constexpr (kSharesReciprocals) {
           x = this->inverted_score(scores[f]);

@@ -88,6 +88,9 @@ struct WarpgroupTiles {
   static constexpr bool kBalanced = Config::kBalanced;
   static_assert(!kBalanced || !Config::kSplit, "what is listed is a whole tile");
   static constexpr bool kSplitsLast = Config::kSplitsLast;
+  // Whether a block has the parts of a tile's keys one after the other.
+  static constexpr bool kFolds = kFoldsParts<Config>;
+  static_assert(!kFolds || !(kBalanced || Config::kSplit || kSplitsLast), "the block has all of them");
   static_assert(!kSplitsLast || !(kBalanced || Config::kSplit || Config::kCausal || kPacked),
                 "tiles that are all alike");
   static constexpr int kNarrowColumns = detail::upper(Config::kDepth, Config::kSlice);
@@ -160,8 +163,9 @@ struct WarpgroupTiles {
     int whole;        // … and before this counts for every row
     int tiles = 0;    // of a block mask some are not there
     int last = 0;
+    uint32_t parts = 1;  // of its keys, that a block has one after the other
 
-    WMMA_DEVICE Work(const Arguments& p, uint32_t index) : Work(p, part_of(p, index)) {}
+    WMMA_DEVICE Work(const Arguments& p, uint32_t index, uint32_t split = 0) : Work(p, part_of(p, index, split)) {}
     WMMA_DEVICE Work(const Arguments& p, const ListedTile& at)
         : Of(p, at.queries, at.keys),
           part{0, 0, false},
@@ -190,7 +194,10 @@ struct WarpgroupTiles {
       if (!is_there()) return;
       if (part.is_part) {
         int share = p.keys_of_split;
-        if constexpr (kWindowed || kSequences) {  // what is left of the keys is split
+        if constexpr (kFolds) {
+          bound(*this, own, place, first_row, first_row + kBlockRows);
+          parts = end > share ? (end + share - 1) / share : 1;
+        } else if constexpr ((kWindowed || kSequences) && !kStandsAlone<Config>) {  // what is left of the keys is split
           bound(*this, own, place, first_row, first_row + kBlockRows);
           share = ((end - begin + kKeys - 1) / kKeys + p.splits - 1) / p.splits * kKeys;
         }
@@ -206,7 +213,8 @@ struct WarpgroupTiles {
     }
   };
 
-  static WMMA_DEVICE TilePart part_of(const Arguments& p, uint32_t index) {
+  static WMMA_DEVICE TilePart part_of(const Arguments& p, uint32_t index, [[maybe_unused]] uint32_t split = 0) {
+    if constexpr (kFolds) return {index, split, true};
     if constexpr (Config::kSplit) return {index / p.splits, index % p.splits, true};
     if constexpr (kSplitsLast) return last_part_of(p, index);
     return {index, 0, false};
@@ -269,6 +277,21 @@ struct WarpgroupTiles {
     if constexpr (kPageSize > 0) prefetch_table(p, index, kPageSize, lane, arch::kWaveSize);
   }
 
+  // A tile's parts.
+  template <class Act>
+  static WMMA_DEVICE void each_part(const Arguments& p, uint32_t index, const Act& act) {
+    if constexpr (kFolds) {
+      uint32_t parts = 1;
+      for (uint32_t split = 0; split < parts; ++split) {
+        const Work work(p, index, split);
+        parts = work.parts;
+        act(work, index);
+      }
+    } else {
+      act(Work(p, index), index);
+    }
+  }
+
   // By one thread: every tile of all work, as soon as there is room. Where there is a block mask its wave looks at
   // that.
   static WMMA_DEVICE void produce(const Arguments& p, uint32_t start) {
@@ -282,8 +305,7 @@ struct WarpgroupTiles {
     typename Narrow::Queue::Item item(0);
     if constexpr (kTransposed) arch::await_previous();  // which turns values
     // Of a tile's number, or of one of the list.
-    const auto produce_tile = [&](const auto& tile) {
-      const Work work(p, tile);
+    const auto produce_tile = [&](const Work& work, const auto& tile) {
       if (!kBalanced && work.tiles == 0) return;
 #pragma unroll 1
       for (int group = 0; leads && group < kGroups; ++group) {
@@ -349,7 +371,7 @@ struct WarpgroupTiles {
       while (next < count) {
         const ListedTile tile = list.at(next);
         if (leads) next = list.next();  // it comes while the tiles of this one are asked for
-        produce_tile(tile);
+        produce_tile(Work(p, tile), tile);
         if constexpr (kBlocks) next = arch::shuffle_word(next, 0);
       }
       for (int group = 0; leads && group < kGroups; ++group) {
@@ -357,7 +379,7 @@ struct WarpgroupTiles {
       }
     } else {
       for (Walk walk(p); walk.more(); walk.next()) {
-        if (walk.is_there()) produce_tile(walk.index());
+        if (walk.is_there()) each_part(p, walk.index(), produce_tile);
       }
       if constexpr (kSequences) arch::await_previous();  // so that who waits for this one waits for that one too
     }

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
-from math import ceil
+from math import ceil, prod
 
 import torch
 
@@ -11,6 +11,7 @@ from wmma_ops.hardware.geometry import Step, step_of, up
 from wmma_ops.ops.errors import ConfigError
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
+from wmma_ops.plan.attention import invariant
 from wmma_ops.plan.attention.config import AttentionConfig
 from wmma_ops.plan.attention.loops import ping_pong
 from wmma_ops.plan.attention.passes import combine, fill
@@ -124,6 +125,10 @@ def _occupancy(config: AttentionConfig, target: arch.Target, shared: int, held: 
 
 def choose(problem: AttentionProblem, target: arch.Target) -> AttentionConfig:
     """The first configuration that fits."""
+    if problem.invariant:
+        config = invariant.chosen(problem, target, ranked)
+        blocks = prod(blocks_of(problem, config, target)) * _heads(problem, config) * problem.batch
+        return invariant.in_parts(config, problem, blocks, model.CARDS[target.name].units)
     if found := ranked(problem, target):
         return split(problem, found[0], target)
     raise ConfigError(f"no configuration of {target.name} fits {problem}")
@@ -144,8 +149,7 @@ def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Targe
     """With its keys split, where there are too few blocks for the units otherwise."""
     units = model.CARDS[target.name].units
     tiles, slices = blocks_of(problem, config, target)
-    heads = problem.heads // problem.group if config.packed else problem.heads
-    blocks = tiles * slices * heads * problem.batch
+    blocks = tiles * slices * _heads(problem, config) * problem.batch
     most = keys_looked_at(problem, problem.sq) // (4 * config.keys)
     resident_blocks = model.resident(target, config.waves, config.registers(target), config.shared_bytes(target))
     if target.vendor == "nvidia" and config.waves < 4:  # with more of them memory is slower (decoding on an H200)
@@ -162,6 +166,18 @@ def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.T
     step = step_of(target, config.element, config.lanes, config.side)
     rows = problem.sq * (problem.group if config.packed else 1)
     return ceil(rows / (config.waves * config.tiles_m * step.rows)), ceil(problem.ev / config.slice)
+
+
+def _heads(problem: AttentionProblem, config: AttentionConfig) -> int:
+    """Or as many as what is packed of them."""
+    return problem.heads // problem.group if config.packed else problem.heads
+
+
+def _kept(config: AttentionConfig, target: arch.Target) -> int:
+    """Numbers of a block that results of parts are, before the last joins them."""
+    return (
+        config.waves * config.tiles_m * step_of(target, config.element, config.lanes, config.side).rows * config.slice
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- the source
@@ -195,7 +211,10 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         "kSplit": config.splits > 1,
         "kCausal": problem.causal,
         "kWide": problem.wide,
+        **({"kStandsAlone": True, "kFolds": config.folds} if problem.invariant else {}),
     }
+    if config.folds:
+        numbers["kKept"] = _kept(config, target)
     # Of K what is summed up runs along the head size, of V along the keys.
     orders = {"kKeyOrder": order_of(problem.k_order == "e"), "kValueOrder": order_of(problem.v_order != "e")}
     members = [
@@ -213,20 +232,24 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
-    return plan_of(problem, choose(problem, target), target, "the first that fits")
+    config = choose(problem, target)
+    return plan_of(problem, config, target, _reason(problem, config))
+
+
+def _reason(problem: AttentionProblem, config: AttentionConfig) -> str:
+    return invariant.reason(problem, config.keys) if problem.invariant else "the first that fits"
 
 
 def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Target, reason: str) -> Plan:
     """The launches of one configuration."""
     tiles, slices = blocks_of(problem, config, target)
-    heads = problem.heads // problem.group if config.packed else problem.heads
-    blocks = tiles * slices * heads * problem.batch
+    blocks = tiles * slices * _heads(problem, config) * problem.batch
     threads = config.waves * target.wave
     check_blocks("attention takes", blocks, threads, target)
     keys = keys_looked_at(problem, problem.sq)
-    keys_of_split = max(up(ceil(keys / config.splits), config.keys), 1)
+    keys_of_split = invariant.keys_of_split(problem, keys, config.splits, config.keys)
     # A cluster has all its blocks, though the last may find no key left.
-    splits = config.splits if config.cluster else ceil(keys / keys_of_split)
+    splits = config.splits if config.cluster or problem.invariant else ceil(keys / keys_of_split)
     grid = (blocks * splits, 1) if config.cluster else (blocks, splits)
     kernel = source(problem, config, target)
     launches = [KernelLaunch("attention", kernel, grid, threads, config.shared_bytes(target))]
@@ -236,6 +259,8 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
         launches.append(combine.launch(problem, target))
     else:
         launches += fill.launches(problem)
+        if config.folds:
+            workspace = blocks * _kept(config, target) * (8 if config.element == torch.float64 else 4)
     reason = f"{reason}; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
     if config.lanes:
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"

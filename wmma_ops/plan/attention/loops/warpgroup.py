@@ -11,6 +11,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
+from wmma_ops.plan.attention import invariant
 from wmma_ops.plan.attention.passes import combine, fill, mask_words, transpose
 from wmma_ops.plan.attention.passes.mask_words import Hidden
 from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, rules_header, rules_type
@@ -50,6 +51,7 @@ class WarpgroupConfig:
     balanced: bool = False  # blocks are given listed tiles of rows as they have room for them
     last_splits: int = 1  # blocks that share a tile of rows in the last round, for which few are left
     narrow_stages: int = 0  # places for tiles of keys and values as they are in memory, which waves widen
+    folds: bool = False  # a block has the parts of its keys one after the other (invariant.py)
 
     @property
     def rows(self) -> int:
@@ -68,6 +70,7 @@ class WarpgroupConfig:
             + (", balanced" if self.balanced else "")
             + (f", the last tiles' split {self.last_splits} ways" if self.last_splits > 1 else "")
             + (f", widened from {self.narrow_stages} places" if self.narrow_stages else "")
+            + (", keys in parts, one after the other" if self.folds else "")
         )
 
 
@@ -129,13 +132,16 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
                 element, groups, keys, depth, part, 2, query_stages, packed, narrow_stages=narrow_stages
             )
             config = split(problem, config, target)
-            if problem.sequences and config.splits == 1:
+            if problem.sequences and config.splits == 1 and not config.folds:
                 config = dataclasses.replace(config, balanced=True)
             config = split_last(problem, config, target)
             if shared_bytes(problem, config) <= target.lds_bytes and dealt(problem, config) <= _MOST_DEALT:
                 if work_of(problem, config) * config.splits < 2**31:  # as the kernel counts them
                     found.append(config)
                 break
+    if problem.invariant:
+        keys = invariant.keys_of_warpgroups(max(depth, part))
+        found = [config for config in found if config.keys == keys]
     return sorted(found, key=lambda config: cost(problem, config, target))
 
 
@@ -223,6 +229,8 @@ def dealt(problem: AttentionProblem, config: WarpgroupConfig) -> int:
 def split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> WarpgroupConfig:
     """With its keys split, where there are too few tiles of rows for the units otherwise."""
     units = model.CARDS[target.name].units
+    if problem.invariant:
+        return invariant.in_parts(config, problem, work_of(problem, config), units)
     most = keys_looked_at(problem, problem.sq) // (4 * config.keys)
     splits = min(most, units // work_of(problem, config), 64)
     return dataclasses.replace(config, splits=splits) if splits > 1 else config
@@ -233,7 +241,7 @@ def split_last(problem: AttentionProblem, config: WarpgroupConfig, target: arch.
     under a causal mask the last ones are short. Where units do little but multiply, the card's power bounds them, and what
     some do not take the others do: 4 x 17 heads of 2048, a round of 32 tiles after eight whole ones, took 250 µs, 260 so.
     """
-    if problem.causal or problem.windowed or problem.sequences or problem.block_q:
+    if problem.causal or problem.windowed or problem.sequences or problem.block_q or problem.invariant:
         return config
     if not (problem.capped or problem.modified) or config.splits > 1 or config.packed > 1:
         return config
@@ -309,6 +317,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         "kCausal": problem.causal,
         "kMappedOut": maps_result(problem, config),
         "kMaskInPairs": reads_pairs(problem, config),
+        **({"kStandsAlone": True, "kFolds": config.folds} if problem.invariant else {}),
     }
     hides = hidden(problem, config)
     mask = problem.mask if hides is Hidden.NONE else None
@@ -328,7 +337,10 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
     """None where waves by themselves are to do it."""
     found = candidates(problem, target)
-    return plan_of(problem, found[0], target, "the least modelled cycles") if found else None
+    if not found:
+        return None
+    reason = invariant.reason(problem, found[0].keys) if problem.invariant else "the least modelled cycles"
+    return plan_of(problem, found[0], target, reason)
 
 
 def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target, reason: str) -> Plan:
@@ -336,8 +348,9 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     tiles, units = tiles_of(problem, config), model.CARDS[target.name].units
     keys = keys_looked_at(problem, problem.sq)
     splits = max(config.splits, config.last_splits)
-    keys_of_split = max(up(ceil(keys / splits), config.keys), 1)
-    splits = ceil(keys / keys_of_split)
+    keys_of_split = invariant.keys_of_split(problem, keys, splits, config.keys)
+    if not problem.invariant:
+        splits = ceil(keys / keys_of_split)
     parted = tiles_split(problem, config, target)
     whole = work_of(problem, config) - parted
     work = whole + parted * splits
@@ -347,6 +360,8 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     if config.balanced:
         workspace = fill.listed_bytes(dealt(problem, config))
         dealing = {"kTileRows": config.rows, "kPackedHeads": config.packed}
+    if config.folds:
+        workspace = min(work, units) * config.groups * _GROUP_ROWS * config.slice * 4
     before = fill.launches(problem, dealing) if config.splits == 1 else ()
     if problem.is_scaled:
         before = (transpose.launch(problem),)

@@ -31,7 +31,7 @@ def launch(problem: AttentionProblem, target: arch.Target, tiles: int = 0, tile_
     members = [
         *aliases(types),
         *constants("int", {"kThreads": _THREADS, **fill.CONSTANTS, **sizes}),
-        *constants("bool", {"kBackward": False}),
+        *constants("bool", {"kBackward": False} | ({"kStandsAlone": True} if problem.invariant else {})),
     ]
     entry = "attention_combine_last.hip" if tiles else "attention_combine.hip"
     source = kernel_text(entry, members=members, before=rules_header(problem))

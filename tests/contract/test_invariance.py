@@ -1,0 +1,148 @@
+"""Rows that do not know their batch (wmma_ops.batch_invariant): the same bits alone and among others, and not where a kernel
+or a plan is wrong on purpose."""
+
+import dataclasses
+
+import places
+import pytest
+import rows_alone
+import torch
+from planted import Planted, check_is_caught, check_that_each_stands_once
+
+import wmma_ops
+from wmma_ops.plan.attention import invariant
+from wmma_ops.plan.gemm import invariant as products
+
+PLACES = ("cpu", "gfx942", "gfx1201", "gfx1100")
+_FULL = ("gfx1100",)  # which has gfx1201's loops
+
+
+def _places(*names: str) -> list:
+    return [pytest.param(name, marks=pytest.mark.full if name in _FULL else ()) for name in names]
+
+
+@pytest.fixture
+def in_parts(monkeypatch):
+    """Keys have parts, of which short prefills have some too: one block has them all, but of single tokens."""
+    monkeypatch.setattr(invariant, "PART", 64)
+    monkeypatch.setattr(invariant, "leave_idle", lambda blocks, units: blocks <= 4)
+    torch.ops.wmma._forget_plans()
+    yield
+    torch.ops.wmma._forget_plans()
+
+
+@pytest.mark.parametrize("place", _places(*PLACES))
+@pytest.mark.parametrize("name", rows_alone.PRODUCTS)
+def test_rows_of_a_product(name, place):
+    with places.on(place), wmma_ops.batch_invariant():
+        rows_alone.check_product(name)
+
+
+@pytest.mark.parametrize("place", _places(*PLACES))
+@pytest.mark.parametrize("name", rows_alone.ATTENTIONS)
+def test_rows_of_attention(name, place):
+    with places.on(place), wmma_ops.batch_invariant():
+        rows_alone.check_attention(name)
+
+
+@pytest.mark.parametrize("place", _places(*PLACES))
+@pytest.mark.parametrize("name", rows_alone.SEQUENCES)
+def test_rows_of_sequences(name, place):
+    with places.on(place), wmma_ops.batch_invariant():
+        rows_alone.check_sequences(name)
+
+
+@pytest.mark.parametrize("place", _places(*PLACES[1:]))
+@pytest.mark.parametrize("name", rows_alone.ATTENTIONS)
+def test_rows_of_attention_in_parts(name, place, in_parts):
+    with places.on(place), wmma_ops.batch_invariant():
+        rows_alone.check_attention(name)
+
+
+@pytest.mark.parametrize("place", _places(*PLACES[1:]))
+@pytest.mark.parametrize("name", rows_alone.SEQUENCES)
+def test_rows_of_sequences_in_parts(name, place, in_parts):
+    with places.on(place), wmma_ops.batch_invariant():
+        rows_alone.check_sequences(name)
+
+
+# Wrong on purpose.
+
+FOLDER = "wmma/attention"
+ROWS, COMBINE, FORWARD = "softmax/rows.hpp", "passes/combine.hpp", "loops/forward.hpp"
+WRONG = (
+    Planted("a_part_joins_otherwise", COMBINE, "if constexpr (kStandsAlone<Config>) {", "if constexpr (false) {"),
+    Planted("a_product_that_a_sum_takes_in", ROWS, "    if constexpr (kStandsAlone<Config>) {\n      half",
+            "    if constexpr (false) {\n      half"),
+    Planted("parts_of_another_size", FORWARD, "    int share = p.keys_of_split;",
+            "    int share = kFolds ? p.keys_of_split / 2 : p.keys_of_split;"),
+    Planted("the_last_part_alone", ROWS, "joints[m][i].of(is_first ? Number(0) : *at,",
+            "joints[m][i].of(is_first || is_last ? Number(0) : *at,"),
+)  # fmt: skip
+
+
+def test_each_fault_stands_there_once(sources):
+    check_that_each_stands_once(sources / FOLDER, WRONG)
+
+
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_a_wrong_kernel_is_caught(of, sources, in_parts):
+    def ask():
+        with places.on("gfx942"), wmma_ops.batch_invariant():
+            for name in ("float32", "bias"):
+                rows_alone.check_attention(name)
+
+    check_is_caught(of, sources / FOLDER, ask)
+
+
+@pytest.mark.parametrize("place", ["cpu", "gfx942"])
+def test_without_the_mode_rows_know_each_other(place):
+    def ask():
+        for name in ("bfloat16", "bias"):
+            rows_alone.check_attention(name)
+
+    with places.on(place), pytest.raises(AssertionError):
+        ask()
+
+
+def test_an_order_that_rows_choose_is_caught(monkeypatch):
+    """As the planner would without the mode."""
+
+    def by_rows(problem, target):
+        usual = dataclasses.replace(problem, invariant=False)
+        return products.order_of_sums(products.every_by_price(usual, target)[0])
+
+    monkeypatch.setattr(products, "order_of", by_rows)
+    torch.ops.wmma._forget_plans()
+    try:
+        with places.on("gfx942"), wmma_ops.batch_invariant(), pytest.raises(AssertionError):
+            rows_alone.check_product("bfloat16")
+    finally:
+        torch.ops.wmma._forget_plans()
+
+
+def test_it_ends_where_it_is_left():
+    assert not torch.ops.wmma._is_batch_invariant()
+    with wmma_ops.batch_invariant(), wmma_ops.batch_invariant():
+        assert torch.ops.wmma._is_batch_invariant()
+    assert not torch.ops.wmma._is_batch_invariant()
+    with wmma_ops.batch_invariant(enabled=False):
+        assert not torch.ops.wmma._is_batch_invariant()
+    with pytest.raises(ValueError, match="of the caller"), wmma_ops.batch_invariant():
+        raise ValueError("of the caller")
+    assert not torch.ops.wmma._is_batch_invariant()
+
+
+def test_what_it_costs_is_said():
+    x, weight, q, k = (
+        torch.empty(*shape).half() for shape in ((3, 4096), (1024, 4096), (1, 8, 1, 64), (1, 2, 3000, 64))
+    )
+    with wmma_ops.batch_invariant():
+        product = wmma_ops.explain("linear", x, weight, target="gfx942")
+        attention = wmma_ops.explain("attention", q, k, k, enable_gqa=True, target="gfx942")
+    assert product.problem.invariant
+    assert attention.problem.invariant
+    assert "batch-invariant" in product.reason
+    assert "of what it takes otherwise" in product.reason
+    assert "batch-invariant: by tiles of 64 keys whatever the queries, in 3 parts of 1024" in attention.reason
+    assert "batch-invariant" in str(product)
