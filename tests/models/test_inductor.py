@@ -22,6 +22,7 @@ import wmma_ops
 from wmma_ops import inductor
 from wmma_ops.hardware import arch
 from wmma_ops.inductor import ahead, profit, slot
+from wmma_ops.ops.invariance import is_batch_invariant
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.runtime import emulation, launching, tuned
 
@@ -103,6 +104,8 @@ def test_options_reach_inductor():
         Exception, match=r"no option 'wmma\.forse' \(did you mean 'wmma\.force'\?\); takes 'wmma\.force'"
     ):
         torch.compile(lambda x: x + 3, backend="wmma", options={"wmma.forse": True})(torch.ones(2))
+    with pytest.raises(Exception, match=r'option "wmma.batch_invariant" is 1; takes a bool'):
+        torch.compile(lambda x: x + 3, backend="wmma", options={"wmma.batch_invariant": 1})(torch.ones(2))
     with pytest.raises(Exception, match=r'option "wmma.force" is 1; takes a bool'):
         torch.compile(lambda x: x + 2, backend="wmma", options={"wmma.force": 1})(torch.ones(2))
 
@@ -335,6 +338,23 @@ def test_two_products_pay_where_they_are_narrow():
     floats = _entries(mlp, "sm_90a", (65536, 64), (64, 64), (64, 64), dtype=torch.float32)
     assert "gemm_gemm" not in [entry.op for entry in floats]
     assert "the planner would launch two products" in " ".join(entry.reason for entry in floats)
+
+
+def test_rows_that_do_not_know_their_batch():
+    torch._dynamo.reset()
+    weight, down = torch.randn(96, 200).half(), torch.randn(40, 96).half()
+    compiled = torch.compile(
+        lambda x: F.linear(torch.relu(F.linear(x, weight)), down),
+        backend="wmma",
+        options={"wmma.batch_invariant": True},
+        dynamic=False,
+    )
+    x = torch.randn(17, 200).half()
+    with torch.no_grad(), wmma_ops.emulate("gfx942"):
+        seen = launching.problems(lambda: compiled(x), arch.target("gfx942"))
+        assert [problem.invariant for problem in seen] == [True, True]
+        assert torch.equal(compiled(x[3:4])[0], compiled(x)[3])
+    assert not is_batch_invariant()
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1201"])

@@ -13,8 +13,11 @@ from op_counts import ran
 from torch import nn
 
 import wmma_ops
+from wmma_ops.hardware import arch
 from wmma_ops.nn import blocks
 from wmma_ops.ops import nodes
+from wmma_ops.ops.invariance import is_batch_invariant
+from wmma_ops.runtime import launching
 
 NO_PRODUCTS = {"embed": "looks rows up: no product", "last.2": "scales or shifts elements: no product"}  # of Model
 
@@ -215,6 +218,27 @@ def test_filter():
     with pytest.raises(ZeroDivisionError):
         wmma_ops.swap_(fresh, broken)
     assert wmma_ops.restore_(fresh) == []
+
+
+def test_a_model_whose_rows_do_not_know_their_batch():
+    model = nn.Sequential(nn.Linear(200, 96), nn.GELU(), nn.Linear(96, 40)).half()
+    x = torch.randn(17, 200).half()
+    wmma_ops.swap_(model, batch_invariant=True)
+    copied = copy.deepcopy(model)
+    with wmma_ops.emulate("gfx942"):
+        for one in (model, copied, torch.compile(model, fullgraph=True, backend="aot_eager")):
+            seen = launching.problems(lambda one=one: one(x), arch.target("gfx942"))
+            assert [problem.invariant for problem in seen] == [True, True]
+            assert torch.equal(one(x[3:4])[0], one(x)[3])
+    with pytest.raises(ValueError, match="takes"):
+        model(x[:, :9])
+    assert not is_batch_invariant()
+    wmma_ops.restore_(copied)
+    wmma_ops.swap_(copied)
+    assert not copied._forward_hooks
+    assert not copied._forward_pre_hooks
+    with wmma_ops.emulate("gfx942"):
+        assert not any(problem.invariant for problem in launching.problems(lambda: copied(x), arch.target("gfx942")))
 
 
 def test_copies_files_and_state_dicts():

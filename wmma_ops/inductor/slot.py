@@ -15,13 +15,15 @@ import torch
 from torch.fx import Graph
 
 from wmma_ops.inductor.rewrite import Settings, rewrite
+from wmma_ops.ops.invariance import batch_invariant
 from wmma_ops.ops.neighbours import hint
 from wmma_ops.runtime import emulation, tuned
 from wmma_ops.torch_internals import graph_pass, inductor, inductor_settings, register_backend
 from wmma_ops.version import __version__
 
 _GraphPass = graph_pass()
-_FORCE = "wmma.force"  # the backend's one option
+_FORCE, _ALONE = "wmma.force", "wmma.batch_invariant"  # the backend's options
+_INDUCTORS = "batch_invariant"  # Inductor's own option
 _disabled: ContextVar[bool] = ContextVar("wmma_ops_inductor_disabled", default=False)
 
 
@@ -146,18 +148,26 @@ def backend(graph_module, example_inputs, *, mode: str | None = None, options: d
     Args:
         graph_module, example_inputs: Dynamo's.
         mode: as for Inductor.
-        options: Inductor's, and "wmma.force": as `force` of `enable`.
+        options: Inductor's, and "wmma.force": as `force` of `enable`; "wmma.batch_invariant": what is compiled runs within
+            `wmma_ops.batch_invariant`, with every product and attention that can be ours, and what Inductor makes by its
+            own option of that name, where torch has it (2.13 has).
     """
     options = dict(options or {})
     slot = options.pop("pre_grad_custom_pass", inductor_settings().pre_grad_custom_pass)
-    force = options.pop(_FORCE, _settings(slot).force)
+    force, alone = options.pop(_FORCE, _settings(slot).force), options.pop(_ALONE, False)
     if unknown := next((name for name in options if name.startswith("wmma")), None):
-        near = hint(unknown, (_FORCE,))
-        raise ValueError(f"torch.compile: there is no option {unknown!r}{near}; takes {_FORCE!r}, and Inductor's")
-    if not isinstance(force, bool):
-        raise TypeError(f'torch.compile: the option "{_FORCE}" is {force!r}; takes a bool')
-    passes = slot if _disabled.get() else _composed(Settings(force), slot)
-    return inductor(graph_module, example_inputs, mode, options, passes)
+        near = hint(unknown, (_FORCE, _ALONE))
+        raise ValueError(
+            f"torch.compile: there is no option {unknown!r}{near}; takes {_FORCE!r}, {_ALONE!r}, and Inductor's"
+        )
+    for name, option in ((_FORCE, force), (_ALONE, alone)):
+        if not isinstance(option, bool):
+            raise TypeError(f'torch.compile: the option "{name}" is {option!r}; takes a bool')
+    if alone and hasattr(inductor_settings(), _INDUCTORS):
+        options[_INDUCTORS] = True
+    passes = slot if _disabled.get() else _composed(Settings(force or alone), slot)
+    compiled = inductor(graph_module, example_inputs, mode, options, passes)
+    return batch_invariant()(compiled) if alone else compiled
 
 
 def register() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.nn.utils import parametrize
 
-from wmma_ops.nn import adapters, blocks, chain, norm, untaken
+from wmma_ops.nn import adapters, alone, blocks, chain, norm, untaken
 from wmma_ops.nn.activation import traced_name_of
 from wmma_ops.nn.attention import Attention
 from wmma_ops.nn.linear import Linear, LoRALinear
@@ -66,7 +66,9 @@ def _listed(title: str, rows: tuple[Row, ...], *, by_kind: bool = False) -> list
 
 
 @answering
-def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None = None) -> Record:
+def swap_(
+    model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None = None, *, batch_invariant: bool = False
+) -> Record:
     """Puts our layers in the place of torch's, in a model of yours, until ``restore_``.
 
     Every module stays the object that it is: its parameters, buffers, hooks, name, device and training flag, its place in
@@ -82,6 +84,7 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
     Args:
         model: a module, itself a layer or holding some.
         filter_fn: ``filter_fn(module, fqn)`` says whether to swap a module, as in torchao; by default all.
+        batch_invariant: whether each call of the model, itself and not of a part, is within ``wmma_ops.batch_invariant``.
 
     Returns:
         A record with ``.swapped`` and ``.left``, rows of ``name``, ``kind`` and ``note``: what goes into one op; and, of
@@ -120,6 +123,8 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
         else:
             if note is not None:
                 swapped[module] = row._replace(note=note)
+    if batch_invariant:
+        alone.attach(model)
     return Record(*(tuple(rows[module] for module in modules if module in rows) for rows in (swapped, left)))
 
 
@@ -149,6 +154,7 @@ def restore_(model: nn.Module) -> list[str]:
             )
     for module in found:
         blocks.revert(module)
+    alone.detach(model)
     return list(found.values())
 
 
