@@ -2,7 +2,7 @@
 peer in turn. Products have from 1 to 16,384 rows, few of them round; attention has what its models ask of it. At the end
 come the worst ten, each with what the planner chose and why.
 
-python bench/bench_draw.py [--quick] [--seed N] [--seeds COUNT] [--tune] [--json FILE] [--tiny]
+python bench/bench_draw.py [--quick] [--seed N] [--seeds COUNT] [--tune | --batch-invariant] [--json FILE] [--tiny]
 """
 
 import math
@@ -29,6 +29,7 @@ KINDS = ("full", "causal", "causal", "window", "padding", "bool", "bias", "one q
 PRODUCTS, ATTENTIONS = (10, 40), (10, 40)  # of a quick run of a seed, and of a whole one
 TINY = 16  # what lengths and rows are divided by in a run with --tiny
 WORST = 10
+USUAL = "usual"  # ours, whose rows know their batch
 
 Explained = Callable[[], str]
 
@@ -52,7 +53,12 @@ def _layer(draw: random.Random, of: Sizes) -> tuple[int, int]:
     )
 
 
-def product(rows: int, k: int, n: int, kind: str) -> Calls:
+def beside_usual(ours: Callable[[], torch.Tensor], flops: float) -> Calls:
+    """A call whose rows do not know their batch, beside the same as it is usually."""
+    return Calls({OURS: wmma_ops.batch_invariant()(ours), USUAL: ours}, flops=flops)
+
+
+def product(rows: int, k: int, n: int, kind: str, alone: bool = False) -> Calls:
     x, weight, bias = matrix(rows, k), matrix(n, k) * k**-0.5, matrix(n)
     residual = matrix(rows, n) if kind == "residual" else None
     activation = kind if kind in ("gelu", "relu", "silu") else None
@@ -64,12 +70,14 @@ def product(rows: int, k: int, n: int, kind: str) -> Calls:
     def ours() -> torch.Tensor:
         return wmma_ops.linear(x, weight, bias, residual=residual, activation=activation)
 
+    if alone:
+        return beside_usual(ours, 2 * rows * k * n)
     peers = {"torch": theirs} | ({} if kind == "plain" else {"torch.compile": torch.compile(theirs)})
     error = max(check(ours(), call()) for call in peers.values())
     return Calls({OURS: ours, **peers}, flops=2 * rows * k * n, error=error)
 
 
-def attention(of: Sizes, batch: int, length: int, kind: str) -> Calls:
+def attention(of: Sizes, batch: int, length: int, kind: str, alone: bool = False) -> Calls:
     queries = 1 if kind == "one query" else length
     q = matrix(batch, of.heads, queries, of.head_size)
     k, v = (matrix(batch, of.kv_heads, length, of.head_size) for _ in "kv")
@@ -80,9 +88,11 @@ def attention(of: Sizes, batch: int, length: int, kind: str) -> Calls:
         rules = {"is_causal": causal} if window is None else {"window": (window, 0)}
         return wmma_ops.attention(q, k, v, mask=mask, enable_gqa=of.heads != of.kv_heads, **rules)[0]
 
+    flops = 4 * batch * of.heads * queries * length * of.head_size / (2 if kind == "causal" else 1)
+    if alone:
+        return beside_usual(ours, flops)
     peers, missing = attention_peers.peers(q, k, v, mask, causal, window)
     errors = [check(ours(), call()) for call in peers.values()]
-    flops = 4 * batch * of.heads * queries * length * of.head_size / (2 if kind == "causal" else 1)
     return Calls({OURS: ours, **peers}, missing, flops, error=max(errors, default=None))
 
 
@@ -130,15 +140,19 @@ def _attention_call(of: Sizes, batch: int, length: int, kind: str) -> tuple[tupl
 
 
 def cases(
-    seed: int | None = None, tiny: bool = False, details: dict[str, tuple[Explained, tuple | None]] | None = None
+    seed: int | None = None,
+    tiny: bool = False,
+    details: dict[str, tuple[Explained, tuple | None]] | None = None,
+    alone: bool = False,
 ) -> Iterator[Case]:
-    """`details`, of each case: what explains it, and of a product its sizes."""
+    """`details`, of each case: what explains it, and of a product its sizes. `alone`: within `batch_invariant`, beside the
+    usual."""
     seed = today() if seed is None else seed
     draw, details = random.Random(seed), {} if details is None else details
     of_run = f" ({seed})"
 
     def case(group: str, title: str, make: Callable[[], Calls], peers: tuple[str, ...], is_quick: bool) -> Case:
-        return Case(group, title, make, peers, running.DEVICE, quick=is_quick)
+        return Case(group, title, make, (USUAL,) if alone else peers, running.DEVICE, quick=is_quick)
 
     def length_of(number: int) -> int:
         return max(16, number // TINY) if tiny else number
@@ -153,7 +167,7 @@ def cases(
         group, peers = ("linear", ("torch",)) if kind == "plain" else ("epilogues", ("torch", "torch.compile"))
         sizes = rows, k, n, kind
         details[f"{group}: {title}"] = partial(_explained, "linear", partial(_product_call, *sizes)), sizes
-        yield case(group, title, partial(product, *sizes), peers, i < PRODUCTS[0])
+        yield case(group, title, partial(product, *sizes, alone), peers, i < PRODUCTS[0])
     for i in range(ATTENTIONS[1]):
         name, kind = draw.choice([*MODELS]), draw.choice(KINDS)
         of, length = MODELS[name], _log_uniform(draw, 64, 8192)
@@ -164,7 +178,7 @@ def cases(
         sizes = of, batch, length, kind
         details[f"{group}: {title}"] = partial(_explained, "attention", partial(_attention_call, *sizes)), None
         peers = attention_peers.names()
-        yield case(group, title, partial(attention, *sizes), peers, i < ATTENTIONS[0])
+        yield case(group, title, partial(attention, *sizes, alone), peers, i < ATTENTIONS[0])
 
 
 def worst(run: Run, details: dict[str, tuple[Explained, tuple | None]], tunes: bool) -> Iterator[str]:
@@ -185,13 +199,17 @@ def main(arguments: list[str] | None = None) -> None:
     asked.add_argument(
         "--tune", action="store_true", help="time other configurations of the worst products, and keep the best"
     )
+    asked.add_argument(
+        "--batch-invariant", action="store_true", help="beside no peer, but within batch_invariant beside the usual"
+    )
     asked.add_argument("--tiny", action="store_true", help="a sixteenth of the sizes: to see that it runs")
     options = asked.parse_args(arguments)
     seeds = range(options.seed, options.seed + options.seeds)
     print(f"seeds {', '.join(map(str, seeds))}")
     details: dict[str, tuple[Explained, tuple | None]] = {}
-    run = running.main((case for seed in seeds for case in cases(seed, options.tiny, details)), options)
-    print(f"\nThe worst {WORST}, of the best peer:")
+    alone = options.batch_invariant
+    run = running.main((case for seed in seeds for case in cases(seed, options.tiny, details, alone)), options)
+    print(f"\nThe worst {WORST}, of the {'usual' if alone else 'best peer'}:")
     for line in worst(run, details, options.tune):
         print(line)
 

@@ -227,6 +227,17 @@ def test_drawn_shapes_are_checked_and_the_worst_explained(bench, monkeypatch, tm
     assert all("units" in line or "the only" in line or "least" in line for line in told[1::2])
 
 
+@pytest.mark.full
+def test_drawn_shapes_beside_the_usual(bench, monkeypatch, tmp_path):
+    draw = importlib.import_module("bench_draw")
+    monkeypatch.setattr(draw, "PRODUCTS", (1, 1))
+    monkeypatch.setattr(draw, "ATTENTIONS", (1, 1))
+    monkeypatch.setattr(draw, "TINY", 256)
+    draw.main(["--quick", "--tiny", "--batch-invariant", "--seed", "4", "--json", str(tmp_path / "run.json")])
+    run = Run.of(json.loads((tmp_path / "run.json").read_text()))
+    assert [[*row.ratios] for row in run.rows] == [["usual"]] * 2
+
+
 def test_drawn_attention_is_held_against_peers(bench, monkeypatch):
     draw = importlib.import_module("bench_draw")
     right = wmma_ops.attention
