@@ -246,3 +246,46 @@ def test_a_batch_of_more_blocks_than_a_launch_has_along_x(second):
     many = dataclasses.replace(problem, batch=30_000_000)
     assert not any(x.loop == "warpgroup" for x in candidates.candidates(many, target))
     assert gemm.plan(many, target).launches[0].grid[1] == 65535
+
+
+def _attention(sizes: tuple[int, ...], page: int = 0, **options):
+    """Of one query, explained for sm_90a."""
+    batch, heads, kv_heads, keys, size = sizes
+    if not page:
+        q, k = torch.empty(batch, heads, 1, size), torch.empty(batch, kv_heads, keys, size)
+        t = (q.bfloat16(), k.bfloat16(), k.bfloat16())
+        return wmma_ops.explain("attention", *t, enable_gqa=heads != kv_heads, target="sm_90a", **options)
+    pages = torch.empty(64, page, kv_heads, size).bfloat16()
+    used, table = torch.full((batch,), keys), torch.zeros(batch, ceil(keys / page), dtype=torch.int32)
+    starts = torch.arange(batch + 1)
+    return wmma_ops.explain(
+        "varlen_attention", torch.empty(batch, heads, size).bfloat16(), pages, pages, starts, None, 1, keys,
+        seqused_k=used, block_table=table, enable_gqa=heads != kv_heads, target="sm_90a", **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sizes", "page", "splits", "resident"),
+    [
+        ((62, 32, 32, 168, 64), 0, 1, 2),
+        ((32, 32, 8, 4000, 128), 0, 1, 2),
+        ((32, 32, 8, 4000, 128), 16, 1, 2),
+        ((16, 32, 8, 2048, 128), 0, 1, 1),  # a block for almost every unit
+        ((16, 32, 8, 2048, 128), 16, 2, 2),
+        ((4, 20, 20, 7150, 64), 0, 3, 2),
+        ((1, 32, 8, 8192, 128), 16, 16, 1),
+        ((47, 16, 8, 661, 256), 0, 1, 1),  # no unit has room for two
+    ],
+    ids=str,
+)
+def test_two_blocks_of_few_rows_share_a_unit(sizes, page, splits, resident):
+    found = _attention(sizes, page)
+    assert (found.config.splits, found.config.resident) == (splits, resident)
+    (launch,) = (one for one in found.launches if one.kernel == "attention")
+    assert launch.grid[0] <= 132 * resident
+    assert not launch.figures.scratch_bytes
+
+
+def test_rules_that_need_registers_have_a_unit_alone():
+    drawn = {"dropout_p": 0.1, "dropout_seed": torch.tensor(1)}
+    assert _attention((62, 32, 32, 168, 64), **drawn).config.resident == 1

@@ -57,18 +57,21 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   // Few rows wait for memory, from where their instructions come as well: a loop for tiles without bounds costs more
   // than it saves, and time to compile.
   static constexpr bool kBoundsAll = Config::kSplit;
-  static constexpr bool kReleasesRegisters = kGroups > 1 || kWidens;          // otherwise there are enough for all
+  // Of one block a unit there are enough registers for all.
+  static constexpr bool kReleasesRegisters = kGroups > 1 || kWidens || Config::kOccupancy > 1;
   static constexpr bool kProducerLooks = Tiles::kBalanced || Tiles::kBlocks;  // at more than it loads
   static constexpr bool kProducerFindsPages =
       Tiles::kPageSize > 0 && kOutSums <= 64;  // wider results need the registers
-  static constexpr int kConsumerRegisters = kWidens               ? (kGroups == 1 ? 248 : 200)
+  static constexpr int kConsumerRegisters = Config::kOccupancy > 1  ? (kProducerFindsPages ? 200 : 208)
+                                            : kWidens               ? (kGroups == 1 ? 248 : 200)
                                             : kGroups == 3        ? 160
                                             : kProducerFindsPages ? 224
                                             : kProducerLooks      ? 232
                                                                   : 240;
   // What is left for the others of all that the block has when it starts: nobody could take more.
   static constexpr int kWarpgroups = Tiles::kThreads / kGroupThreads;
-  static constexpr int kStartRegisters = 65536 / Tiles::kThreads / 8 * 8 * kWarpgroups;
+  static constexpr int kStartRegisters = 65536 / Config::kOccupancy / Tiles::kThreads / 8 * 8 * kWarpgroups;
+  static_assert(Config::kOccupancy == 1 || (kGroups == 1 && !kWidens), "no registers are left for more");
   static constexpr int kProducerRegisters =
       (kStartRegisters - kGroups * kConsumerRegisters) / (kWarpgroups - kGroups) / 8 * 8;
 

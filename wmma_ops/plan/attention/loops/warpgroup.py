@@ -30,6 +30,8 @@ _CAPPED_WEIGHTS = 5
 _WIDENED = 58  # numbers of 8 bits that seven waves widen in a clock
 _APART = 300  # cycles of a step of two warpgroups in which neither multiplies
 _TILE = 2500  # from one tile of rows to the next
+_FEW_SPLITS, _BUSY = 4, 0.65  # of keys; share of units
+_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 _COMBINE = 10000  # a second kernel, and what blocks leave for it
 _MOST_DEALT = 1 << 22  # of 32 bytes; where more are possible, waves by themselves do it
 _KEPT_BYTES = 24 << 20  # of keys and values, that the L2 cache holds while blocks walk through their heads
@@ -52,6 +54,7 @@ class WarpgroupConfig:
     last_splits: int = 1  # blocks that share a tile of rows in the last round, for which few are left
     narrow_stages: int = 0  # places for tiles of keys and values as they are in memory, which waves widen
     folds: bool = False  # a block has the parts of its keys one after the other (invariant.py)
+    resident: int = 1  # blocks that share a unit
 
     @property
     def rows(self) -> int:
@@ -71,6 +74,7 @@ class WarpgroupConfig:
             + (f", the last tiles' split {self.last_splits} ways" if self.last_splits > 1 else "")
             + (f", widened from {self.narrow_stages} places" if self.narrow_stages else "")
             + (", keys in parts, one after the other" if self.folds else "")
+            + (f", {self.resident} blocks a unit" if self.resident > 1 else "")
         )
 
 
@@ -135,6 +139,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
             if problem.sequences and config.splits == 1 and not config.folds:
                 config = dataclasses.replace(config, balanced=True)
             config = split_last(problem, config, target)
+            config = dataclasses.replace(config, resident=_resident(problem, config, target))
             if shared_bytes(problem, config) <= target.lds_bytes and dealt(problem, config) <= _MOST_DEALT:
                 if work_of(problem, config) * config.splits < 2**31:  # as the kernel counts them
                     found.append(config)
@@ -165,7 +170,7 @@ def _shapes(widest: int) -> tuple[tuple[int, int], ...]:
     if widest <= 64:
         return (3, 128), (2, 128), (2, 64), (1, 128)
     if widest <= 128:
-        return (2, 128), (2, 64), (1, 128)
+        return (2, 128), (2, 64), (1, 128), (1, 64)
     return (2, 96), (2, 80), (2, 64), (1, 64)
 
 
@@ -182,6 +187,19 @@ def _turned_shapes(slice: int) -> tuple[tuple[int, int], ...]:
     return ((3, 128), (2, 128)) if slice <= _RESULT_LINE else ((2, 128),)
 
 
+def _room(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> int:
+    """How many blocks of few rows, which wait for memory, a unit has room for."""
+    is_few = config.groups == 1 and tiles_of(problem, config) == 1
+    looks = config.narrow_stages or problem.is_scaled or problem.modified or problem.drops
+    fits = 2 * shared_bytes(problem, config) + _RESERVED <= target.lds_bytes
+    return 2 if is_few and fits and not looks else 1
+
+
+def _resident(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> int:
+    has_work = work_of(problem, config) * config.splits > model.CARDS[target.name].units
+    return _room(problem, config, target) if has_work else 1
+
+
 def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> float:
     """Cycles of the busiest unit: its tiles of rows, each with its tiles of keys."""
     work, units = work_of(problem, config) * config.splits, model.CARDS[target.name].units
@@ -191,11 +209,11 @@ def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target
     weights = scores / (_CAPPED_WEIGHTS if problem.capped else _WEIGHTS)
     # Of two warpgroups one computes weights while the other multiplies; three hide what is left.
     step = products + weights if config.groups == 1 else max(products, weights) + (_APART if config.groups == 2 else 0)
-    step = max(step, config.keys * columns * problem.stored.itemsize / model.TILE_BYTES)
+    step = max(step, config.resident * config.keys * columns * problem.stored.itemsize / model.TILE_BYTES)
     if config.narrow_stages:
         step = max(step, config.keys * columns / _WIDENED)
     if config.last_splits == 1:
-        return ceil(work / units) * (steps * step + _TILE)
+        return ceil(work / (units * config.resident)) * (steps * step + _TILE)
     last = ceil(steps / config.last_splits) * step + _TILE + _COMBINE
     return work // units * (steps * step + _TILE) + last
 
@@ -232,7 +250,12 @@ def split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targe
     if problem.invariant:
         return invariant.in_parts(config, problem, work_of(problem, config), units)
     most = keys_looked_at(problem, problem.sq) // (4 * config.keys)
-    splits = min(most, units // work_of(problem, config), 64)
+    work = work_of(problem, config)
+    splits, more = (min(most, units * blocks // work, 64) for blocks in (1, _room(problem, config, target)))
+    # Where keys are looked up in pages, two blocks hide what each waits for; else a part costs more than it hides, unless
+    # many units would be idle.
+    if splits <= _FEW_SPLITS if problem.page_size else work * max(splits, 1) < _BUSY * units:
+        splits = more
     return dataclasses.replace(config, splits=splits) if splits > 1 else config
 
 
@@ -306,7 +329,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         "kQueryStages": config.query_stages,
         "kNarrowStages": config.narrow_stages,
         "kOutVec": problem.out_vec,
-        **occupancy_constants(target, 1, config.threads // target.wave, shared_bytes(problem, config)),
+        **occupancy_constants(target, config.resident, config.threads // target.wave, shared_bytes(problem, config)),
         "kThreads": config.threads,
         "kSharedBytes": shared_bytes(problem, config),
     }
@@ -361,13 +384,15 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         workspace = fill.listed_bytes(dealt(problem, config))
         dealing = {"kTileRows": config.rows, "kPackedHeads": config.packed}
     if config.folds:
-        workspace = min(work, units) * config.groups * _GROUP_ROWS * config.slice * 4
+        workspace = min(work, units * config.resident) * config.groups * _GROUP_ROWS * config.slice * 4
     before = fill.launches(problem, dealing) if config.splits == 1 else ()
     if problem.is_scaled:
         before = (transpose.launch(problem),)
     launches = [
         *before,
-        KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared, early=bool(before)),
+        KernelLaunch(
+            "attention", kernel, (min(work, units * config.resident), 1), config.threads, shared, early=bool(before)
+        ),
     ]
     if config.splits > 1:
         workspace = combine.workspace(problem, splits)
