@@ -9,6 +9,7 @@
 #include <wmma/attention/rows/blocks.hpp>
 #include <wmma/attention/rows/page_loaders.hpp>
 #include <wmma/attention/rows/paged.hpp>
+#include <wmma/attention/softmax/parts.hpp>
 #include <wmma/attention/terms/window.hpp>
 #include <wmma/attention/tiles/widened_tiles.hpp>
 #include <wmma/tile/tile_queue.hpp>
