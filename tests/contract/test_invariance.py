@@ -10,6 +10,7 @@ import torch
 from planted import Planted, check_is_caught, check_that_each_stands_once
 
 import wmma_ops
+from wmma_ops.hardware import arch
 from wmma_ops.plan.attention import invariant
 from wmma_ops.plan.gemm import invariant as products
 
@@ -64,6 +65,23 @@ def test_rows_of_attention_in_parts(name, place, in_parts):
 def test_rows_of_sequences_in_parts(name, place, in_parts):
     with places.on(place), wmma_ops.batch_invariant():
         rows_alone.check_sequences(name)
+
+
+# Each on one of the other targets, and each of these has some of each.
+_OTHERS = [name for name in arch.EMULATED if name not in PLACES]
+_NAMED = [
+    *((rows_alone.check_product, name) for name in rows_alone.PRODUCTS),
+    *((rows_alone.check_attention, name) for name in rows_alone.ATTENTIONS),
+    *((rows_alone.check_sequences, name) for name in rows_alone.SEQUENCES),
+]
+_BY_TURNS = [(_OTHERS[i % len(_OTHERS)], *named) for i, named in enumerate(_NAMED)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("target", "check", "name"), _BY_TURNS, ids=lambda x: getattr(x, "__name__", x))
+def test_rows_on_other_targets(target, check, name, in_parts):
+    with places.on(target), wmma_ops.batch_invariant():
+        check(name)
 
 
 # Wrong on purpose.
