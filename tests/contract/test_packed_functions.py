@@ -230,7 +230,7 @@ def test_places_that_are_wrong_are_caught_on_the_cpu(which, case, monkeypatch):
 
 def test_a_batch_from_0_on_is_caught_on_the_cpu(monkeypatch):
     right = score_functions._places
-    monkeypatch.setattr(score_functions, "_places", lambda scores, first=0, first_batch=0: right(scores, first))
+    monkeypatch.setattr(score_functions, "_places", lambda scores, first=0, head=0, batch=0: right(scores, first, head))
     with pytest.raises(AssertionError, match=r"^out"):
         check(CASES[3], results(CASES[3], ours))
 
