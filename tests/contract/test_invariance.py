@@ -2,6 +2,7 @@
 or a plan is wrong on purpose."""
 
 import dataclasses
+from collections.abc import Iterable
 
 import places
 import pytest
@@ -15,11 +16,19 @@ from wmma_ops.plan.attention import invariant
 from wmma_ops.plan.gemm import invariant as products
 
 PLACES = ("cpu", "gfx942", "gfx1201", "gfx1100")
-_FULL = ("gfx1100",)  # which has gfx1201's loops
 
 
-def _places(*names: str) -> list:
-    return [pytest.param(name, marks=pytest.mark.full if name in _FULL else ()) for name in names]
+def _each(names: Iterable[str], on: tuple[str, ...] = PLACES, step: int = 1) -> list:
+    """Everywhere; where less is run on the CPU, and every step-th by turns on one of two targets."""
+    return [
+        pytest.param(
+            name,
+            place,
+            marks=() if place == "cpu" or (i % step == 0 and place == PLACES[1 + i // step % 2]) else pytest.mark.full,
+        )
+        for i, name in enumerate(names)
+        for place in on
+    ]
 
 
 @pytest.fixture
@@ -32,36 +41,31 @@ def in_parts(monkeypatch):
     torch.ops.wmma._forget_plans()
 
 
-@pytest.mark.parametrize("place", _places(*PLACES))
-@pytest.mark.parametrize("name", rows_alone.PRODUCTS)
+@pytest.mark.parametrize(("name", "place"), _each(rows_alone.PRODUCTS))
 def test_rows_of_a_product(name, place):
     with places.on(place), wmma_ops.batch_invariant():
         rows_alone.check_product(name)
 
 
-@pytest.mark.parametrize("place", _places(*PLACES))
-@pytest.mark.parametrize("name", rows_alone.ATTENTIONS)
+@pytest.mark.parametrize(("name", "place"), _each(rows_alone.ATTENTIONS, step=2))
 def test_rows_of_attention(name, place):
     with places.on(place), wmma_ops.batch_invariant():
         rows_alone.check_attention(name)
 
 
-@pytest.mark.parametrize("place", _places(*PLACES))
-@pytest.mark.parametrize("name", rows_alone.SEQUENCES)
+@pytest.mark.parametrize(("name", "place"), _each(rows_alone.SEQUENCES))
 def test_rows_of_sequences(name, place):
     with places.on(place), wmma_ops.batch_invariant():
         rows_alone.check_sequences(name)
 
 
-@pytest.mark.parametrize("place", _places(*PLACES[1:]))
-@pytest.mark.parametrize("name", rows_alone.ATTENTIONS)
+@pytest.mark.parametrize(("name", "place"), _each(rows_alone.ATTENTIONS, PLACES[1:], 4))
 def test_rows_of_attention_in_parts(name, place, in_parts):
     with places.on(place), wmma_ops.batch_invariant():
         rows_alone.check_attention(name)
 
 
-@pytest.mark.parametrize("place", _places(*PLACES[1:]))
-@pytest.mark.parametrize("name", rows_alone.SEQUENCES)
+@pytest.mark.parametrize(("name", "place"), _each(rows_alone.SEQUENCES, PLACES[1:], 3))
 def test_rows_of_sequences_in_parts(name, place, in_parts):
     with places.on(place), wmma_ops.batch_invariant():
         rows_alone.check_sequences(name)
