@@ -31,6 +31,7 @@ _WIDENED = 58  # numbers of 8 bits that seven waves widen in a clock
 _APART = 300  # cycles of a step of two warpgroups in which neither multiplies
 _TILE = 2500  # from one tile of rows to the next
 _FEW_SPLITS, _BUSY = 4, 0.65  # of keys; share of units
+_OF_TWO_BLOCKS = 1, 64  # warpgroups and keys, of heads of 65 to 128, where two share a unit
 _RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 _COMBINE = 10000  # a second kernel, and what blocks leave for it
 _MOST_DEALT = 1 << 22  # of 32 bytes; where more are possible, waves by themselves do it
@@ -140,6 +141,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
                 config = dataclasses.replace(config, balanced=True)
             config = split_last(problem, config, target)
             config = dataclasses.replace(config, resident=_resident(problem, config, target))
+            if (groups, keys) == _OF_TWO_BLOCKS and max(depth, part) <= 128 and config.resident == 1:
+                break
             if shared_bytes(problem, config) <= target.lds_bytes and dealt(problem, config) <= _MOST_DEALT:
                 if work_of(problem, config) * config.splits < 2**31:  # as the kernel counts them
                     found.append(config)
@@ -170,7 +173,7 @@ def _shapes(widest: int) -> tuple[tuple[int, int], ...]:
     if widest <= 64:
         return (3, 128), (2, 128), (2, 64), (1, 128)
     if widest <= 128:
-        return (2, 128), (2, 64), (1, 128), (1, 64)
+        return (2, 128), (2, 64), (1, 128), _OF_TWO_BLOCKS
     return (2, 96), (2, 80), (2, 64), (1, 64)
 
 
