@@ -62,12 +62,12 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr bool kProducerLooks = Tiles::kBalanced || Tiles::kBlocks;  // at more than it loads
   static constexpr bool kProducerFindsPages =
       Tiles::kPageSize > 0 && kOutSums <= 64;  // wider results need the registers
-  static constexpr int kConsumerRegisters = Config::kOccupancy > 1  ? (kProducerFindsPages ? 200 : 208)
-                                            : kWidens               ? (kGroups == 1 ? 248 : 200)
-                                            : kGroups == 3        ? 160
-                                            : kProducerFindsPages ? 224
-                                            : kProducerLooks      ? 232
-                                                                  : 240;
+  static constexpr int kConsumerRegisters = Config::kOccupancy > 1 ? (kProducerFindsPages ? 200 : 208)
+                                            : kWidens              ? (kGroups == 1 ? 248 : 200)
+                                            : kGroups == 3         ? 160
+                                            : kProducerFindsPages  ? 224
+                                            : kProducerLooks       ? 232
+                                                                   : 240;
   // What is left for the others of all that the block has when it starts: nobody could take more.
   static constexpr int kWarpgroups = Tiles::kThreads / kGroupThreads;
   static constexpr int kStartRegisters = 65536 / Config::kOccupancy / Tiles::kThreads / 8 * 8 * kWarpgroups;
