@@ -12,9 +12,8 @@ namespace wmma_ops {
 namespace {
 
 std::tuple<Tensor, Tensor> attention_on_cpu(const Attention& p) {
-  const auto found = is_batch_invariant() ? cpu::attention_by_rows : cpu::attention;
-  if (!p.is_scaled) return found(p);
-  const auto [out, lse] = found(widened(p, ScalarType::Float));
+  if (!p.is_scaled) return cpu::attention(p);
+  const auto [out, lse] = cpu::attention(widened(p, ScalarType::Float));
   return {aten::to(out, p.type), lse};
 }
 

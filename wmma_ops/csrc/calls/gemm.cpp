@@ -31,10 +31,6 @@ Tensor by_two_products(const Gemm& p, const OptTensor& into) {
   return gemm(other, into);
 }
 
-Tensor on_cpu(const Gemm& p, const OptTensor& into) {
-  return is_batch_invariant() ? cpu::gemm_by_rows(p, into) : cpu::gemm(p, into);
-}
-
 }  // namespace
 
 Tensor gemm(const Gemm& p, const OptTensor& into) {
@@ -42,9 +38,9 @@ Tensor gemm(const Gemm& p, const OptTensor& into) {
     if (const OptTensor out = in_one_kernel(p)) return *out;
     return by_two_products(p, into);
   }
-  if (is_plain_cpu(p.device)) return on_cpu(p, into);
+  if (is_plain_cpu(p.device)) return cpu::gemm(p, into);
   const Way way = way_of(p.device);
-  return way.on_cpu ? on_cpu(p, into) : launch::gemm(p, way, into);
+  return way.on_cpu ? cpu::gemm(p, into) : launch::gemm(p, way, into);
 }
 
 namespace {

@@ -342,9 +342,9 @@ STABLE_TORCH_LIBRARY(wmma, m) {
   // `first_head` of batch `first_batch`: changed in place, or −inf where a mask function or a block mask [batch, heads,
   // blocks, blocks] hides the key.
   m.def(
-      "_score_function(Tensor(a!) scores, bool is_mask, int code, int first, int first_head, int first_batch, Tensor? "
-      "mod_a, "
-      "Tensor? mod_b, Tensor? mod_c, Tensor? mod_d, Tensor? block_mask, int block_q, int block_k) -> int[]");
+      "_score_function(Tensor(a!) scores, bool is_mask, int code, int first, int first_head, int first_batch, "
+      "Tensor? mod_a, Tensor? mod_b, Tensor? mod_c, Tensor? mod_d, Tensor? block_mask, int block_q, int block_k) -> "
+      "int[]");
   m.def("_register_score_function(bool is_mask, int code, int operands, int a, int b, int c, int d) -> ()");
 }
 

@@ -89,8 +89,7 @@ void drop_lost(Tensor& weights, const Tensor& of_row) {
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> attention(const Attention& p) {
-  if (p.sequences) return attention_of_sequences(p);
+std::tuple<Tensor, Tensor> attention_together(const Attention& p) {
   ScalarType type = accumulator(p.type);
   Sizes out_sizes = sizes_of(p.q), lse_sizes(out_sizes.begin(), out_sizes.end() - 1);
   out_sizes.back() = p.ev;

@@ -7,6 +7,7 @@
 
 #include "calls/attention.hpp"
 #include "cpu/cpu.hpp"
+#include "launch/mode.hpp"
 
 namespace wmma_ops::cpu {
 
@@ -35,10 +36,7 @@ OptTensor vectors(const Gemm& p, const OptTensor& x, int64_t columns) {
 OptTensor line(const OptTensor& x, int64_t i) { return x ? OptTensor(own(*x, i)) : x; }
 OptTensor row(const OptTensor& x, int64_t i) { return x ? OptTensor(aten::unsqueeze(own(*x, i), 0)) : x; }
 
-}  // namespace
-
 Tensor gemm_by_rows(const Gemm& p, const OptTensor& into) {
-  if (product_of(p.out_sizes) == 0) return gemm(p, into);
   const int64_t k = p.a.sizes()[p.a.dim() - 1], count = product_of(p.batch);
   const OptTensor a = lines(p, p.a, p.m, k), c = lines(p, p.c, p.m, p.n), multiply = lines(p, p.multiply, p.m, p.n),
                   a2 = p.a2 ? lines(p, p.a2, p.m, p.a2->sizes()[p.a2->dim() - 1]) : p.a2,
@@ -74,7 +72,7 @@ Tensor gemm_by_rows(const Gemm& p, const OptTensor& into) {
       Tensor to = aten::narrow(all, 0, i, 1);
       aten::copy_(to, found);
     };
-    leave(results, gemm(one));
+    leave(results, gemm_together(one, std::nullopt));
     if (kept) leave(*kept, *one.aux);
   }
   if (kept) {
@@ -86,8 +84,6 @@ Tensor gemm_by_rows(const Gemm& p, const OptTensor& into) {
   aten::copy_(out, aten::reshape(results, p.out_sizes));
   return out;
 }
-
-namespace {
 
 // How many keys there are up to the last that a row of a mask shows.
 int64_t shown(const Tensor& row) {
@@ -113,14 +109,10 @@ Tensor by_heads(const Attention& p, const Tensor& x) {
   return by_matrices(x, p.head_sizes(), rows, columns);
 }
 
-}  // namespace
-
 // A row's keys are those up to the last that it sees, so that it does not know how many more others have.
 std::tuple<Tensor, Tensor> attention_by_rows(const Attention& p) {
-  if (p.sequences) return attention_of_sequences(p);  // which come here one by one
   Sizes sizes = sizes_of(p.q);
-  const int64_t heads = p.batch * p.heads, group = p.heads / std::max<int64_t>(p.kv_heads, 1);
-  if (heads == 0 || p.sq == 0 || p.skv == 0) return cpu::attention(p);
+  const int64_t heads = p.batch * p.heads, group = p.heads / p.kv_heads;
   Tensor lse = aten::empty({heads, p.sq}, accumulator(p.type)), found = aten::empty({heads, p.sq, p.ev}, p.type);
   const Tensor q = aten::reshape(p.q, {heads, p.sq, p.e}), k = aten::reshape(p.k, {p.batch * p.kv_heads, p.skv, p.e}),
                v = aten::reshape(p.v, {p.batch * p.kv_heads, p.skv, p.ev});
@@ -165,7 +157,7 @@ std::tuple<Tensor, Tensor> attention_by_rows(const Attention& p) {
         one.block_q = p.block_q;
         one.block_k = p.block_k;
       }
-      const auto [row_out, row_lse] = cpu::attention(one);
+      const auto [row_out, row_lse] = attention_together(one);
       const auto leave = [&](const Tensor& all, const Tensor& row) {
         Tensor to = aten::select(aten::select(all, 0, head), 0, i);
         aten::copy_(to, aten::reshape(row, sizes_of(to)));
@@ -179,6 +171,19 @@ std::tuple<Tensor, Tensor> attention_by_rows(const Attention& p) {
   Tensor out = made_by_heads(sizes, *p.heads_together, p.type, p.device);
   aten::copy_(out, aten::reshape(found, sizes));
   return {out, aten::reshaped_result(lse, lse_sizes)};
+}
+
+}  // namespace
+
+Tensor gemm(const Gemm& p, const OptTensor& into) {
+  const bool alone = is_batch_invariant() && product_of(p.out_sizes) > 0;
+  return alone ? gemm_by_rows(p, into) : gemm_together(p, into);
+}
+
+std::tuple<Tensor, Tensor> attention(const Attention& p) {
+  if (p.sequences) return attention_of_sequences(p);  // which come here one by one
+  const bool alone = is_batch_invariant() && std::min({p.batch, p.heads, p.sq, p.skv}) > 0;
+  return alone ? attention_by_rows(p) : attention_together(p);
 }
 
 }  // namespace wmma_ops::cpu

@@ -11,9 +11,9 @@ namespace wmma_ops::cpu {
 Tensor gemm(const Gemm& p,
             const OptTensor& into = std::nullopt);  // into: a matrix of p.out_sizes() and p.out, any strides
 std::tuple<Tensor, Tensor> attention(const Attention& p);
-// The same, each row by itself: its bits do not depend on the others.
-Tensor gemm_by_rows(const Gemm& p, const OptTensor& into = std::nullopt);
-std::tuple<Tensor, Tensor> attention_by_rows(const Attention& p);
+// All rows together, of no packed sequences, as the two above have them but where rows are not to know each other.
+Tensor gemm_together(const Gemm& p, const OptTensor& into);
+std::tuple<Tensor, Tensor> attention_together(const Attention& p);
 std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p);  // whose numbers it checks
 
 void kv_append(const KvAppend& p);  // whose numbers it checks

@@ -361,7 +361,7 @@ Tensor with_aux(const Gemm& p) {
 
 }  // namespace
 
-Tensor gemm(const Gemm& p, const OptTensor& into) {
+Tensor gemm_together(const Gemm& p, const OptTensor& into) {
   if (product_of(p.out_sizes) == 0) return into ? *into : aten::empty(p.out_sizes, p.out);
   if (p.aux) return with_aux(p);
   if (p.a2 && p.alpha != 0 && is_one_call(p)) return gemm(joined(p), into);

@@ -3,7 +3,6 @@
 
 #include "cpu/cpu.hpp"
 #include "cpu/numbers.hpp"
-#include "launch/mode.hpp"
 
 namespace wmma_ops::cpu {
 
@@ -86,7 +85,7 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
     one.block_mask = blocks_of_sequence(p, i, queries, keys);
     one.origin.batch = i;
     one.check();
-    const auto [own_out, own_lse] = is_batch_invariant() ? attention_by_rows(one) : attention(one);
+    const auto [own_out, own_lse] = attention(one);
     Tensor to = aten::narrow(aten::transpose(out, 0, 1), 1, starts_q[i], queries);
     aten::copy_(to, own_out);
     to = aten::narrow(lse, 1, starts_q[i], queries);
