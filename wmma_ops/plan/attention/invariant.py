@@ -7,10 +7,9 @@ alone choose how many. A part joins those before it, by another kernel where blo
 import dataclasses
 from collections.abc import Callable
 from math import ceil
-from typing import TypeVar
+from typing import Any
 
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.geometry import up
 from wmma_ops.ops.errors import ConfigError
 from wmma_ops.plan.attention.config import AttentionConfig
 from wmma_ops.plan.problem import AttentionProblem
@@ -46,25 +45,16 @@ def parts(problem: AttentionProblem) -> int:
     return 1 if problem.windowed else max(ceil(problem.skv / PART), 1)
 
 
-Config = TypeVar("Config")
-
-
-def in_parts(config: Config, problem: AttentionProblem, blocks: int, units: int) -> Config:
-    """A block for each part where units would be idle otherwise, and else one for all."""
+def in_parts(problem: AttentionProblem, blocks: int, units: int) -> dict[str, Any]:
+    """What a configuration says of it: a block for each part where units would be idle otherwise, and else one for all."""
     count = parts(problem)
     if count == 1:
-        return config
-    changes = {"splits": count} if leave_idle(blocks, units) else {"folds": True}
-    return dataclasses.replace(config, **changes)  # type: ignore[type-var]
+        return {}
+    return {"splits": count} if leave_idle(blocks, units) else {"folds": True}
 
 
 def leave_idle(blocks: int, units: int) -> bool:
     return 2 * blocks <= units
-
-
-def keys_of_split(problem: AttentionProblem, keys: int, splits: int, tile: int) -> int:
-    """Of a part of so many keys."""
-    return PART if problem.invariant else max(up(ceil(keys / splits), tile), 1)
 
 
 def reason(problem: AttentionProblem, keys: int) -> str:

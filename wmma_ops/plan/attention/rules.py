@@ -1,11 +1,14 @@
 """What bears on attention's scores, as its kernels' configurations have it."""
 
 from collections.abc import Iterator
+from math import ceil
 
 import torch
 
+from wmma_ops.hardware.geometry import up
 from wmma_ops.ops import score_functions
 from wmma_ops.ops.score_functions import PLACES, TENSORS
+from wmma_ops.plan.attention import invariant
 from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, nested
 
@@ -13,6 +16,14 @@ from wmma_ops.plan.source import CPP, nested
 def keys_looked_at(problem: AttentionProblem, queries: int) -> int:
     """By so many queries, one after the other."""
     return min(problem.skv, problem.seen + queries - 1)
+
+
+def dealt_keys(problem: AttentionProblem, keys: int, splits: int, tile: int) -> tuple[int, int]:
+    """Into how many parts they are split, of how many keys, whole tiles of them."""
+    if problem.invariant:
+        return splits, invariant.PART
+    share = max(up(ceil(keys / splits), tile), 1)
+    return ceil(keys / share), share
 
 
 def divides_blocks(problem: AttentionProblem, queries: int, keys: int) -> bool:

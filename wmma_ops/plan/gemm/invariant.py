@@ -44,19 +44,13 @@ def every(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig]:
                 yield split
 
 
-def every_by_price(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
-    """The cheapest first; what spills comes last."""
-    found = every(problem, target)
-    return sorted(found, key=lambda x: (loop_of(x).lacking(problem, x, target), cost(problem, x, target)))
-
-
 def ranked(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
-    """Those of the weight's order."""
+    """Those of the weight's order, the cheapest first; what spills comes last."""
     kept = order_of(problem, target)
-    found = [config for config in every_by_price(problem, target) if order_of_sums(config) == kept]
+    found = [config for config in every(problem, target) if order_of_sums(config) == kept]
     if not found:
         raise ConfigError(f"no configuration of {target.name} has the sums of other rows in the order of {problem}")
-    return found
+    return sorted(found, key=lambda x: (loop_of(x).lacking(problem, x, target), cost(problem, x, target)))
 
 
 def order_of(problem: GemmProblem, target: arch.Target) -> Order:

@@ -15,7 +15,14 @@ from wmma_ops.plan.attention import invariant
 from wmma_ops.plan.attention.config import AttentionConfig
 from wmma_ops.plan.attention.loops import ping_pong
 from wmma_ops.plan.attention.passes import combine, fill
-from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, of_sequences, rules_header, rules_type
+from wmma_ops.plan.attention.rules import (
+    dealt_keys,
+    divides_blocks,
+    keys_looked_at,
+    of_sequences,
+    rules_header,
+    rules_type,
+)
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, order_of
@@ -128,7 +135,7 @@ def choose(problem: AttentionProblem, target: arch.Target) -> AttentionConfig:
     if problem.invariant:
         config = invariant.chosen(problem, target, ranked)
         blocks = prod(blocks_of(problem, config, target)) * _heads(problem, config) * problem.batch
-        return invariant.in_parts(config, problem, blocks, model.CARDS[target.name].units)
+        return dataclasses.replace(config, **invariant.in_parts(problem, blocks, model.CARDS[target.name].units))
     if found := ranked(problem, target):
         return split(problem, found[0], target)
     raise ConfigError(f"no configuration of {target.name} fits {problem}")
@@ -247,9 +254,9 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
     threads = config.waves * target.wave
     check_blocks("attention takes", blocks, threads, target)
     keys = keys_looked_at(problem, problem.sq)
-    keys_of_split = invariant.keys_of_split(problem, keys, config.splits, config.keys)
-    # A cluster has all its blocks, though the last may find no key left.
-    splits = config.splits if config.cluster or problem.invariant else ceil(keys / keys_of_split)
+    splits, keys_of_split = dealt_keys(problem, keys, config.splits, config.keys)
+    if config.cluster:  # which has all its blocks, though the last may find no key left
+        splits = config.splits
     grid = (blocks * splits, 1) if config.cluster else (blocks, splits)
     kernel = source(problem, config, target)
     launches = [KernelLaunch("attention", kernel, grid, threads, config.shared_bytes(target))]

@@ -14,7 +14,7 @@ from wmma_ops.plan import model
 from wmma_ops.plan.attention import invariant
 from wmma_ops.plan.attention.passes import combine, fill, mask_words, transpose
 from wmma_ops.plan.attention.passes.mask_words import Hidden
-from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, rules_header, rules_type
+from wmma_ops.plan.attention.rules import dealt_keys, divides_blocks, keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, wgmma_of_width
@@ -251,13 +251,14 @@ def split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targe
     """With its keys split, where there are too few tiles of rows for the units otherwise."""
     units = model.CARDS[target.name].units
     if problem.invariant:
-        return invariant.in_parts(config, problem, work_of(problem, config), units)
+        return dataclasses.replace(config, **invariant.in_parts(problem, work_of(problem, config), units))
     most = keys_looked_at(problem, problem.sq) // (4 * config.keys)
     work = work_of(problem, config)
     splits, more = (min(most, units * blocks // work, 64) for blocks in (1, _room(problem, config, target)))
     # Where keys are looked up in pages, two blocks hide what each waits for; else a part costs more than it hides, unless
     # many units would be idle.
-    if splits <= _FEW_SPLITS if problem.page_size else work * max(splits, 1) < _BUSY * units:
+    gains = splits <= _FEW_SPLITS if problem.page_size else work * max(splits, 1) < _BUSY * units
+    if gains:
         splits = more
     return dataclasses.replace(config, splits=splits) if splits > 1 else config
 
@@ -373,10 +374,7 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     """The launches of one configuration. Blocks walk through the tiles."""
     tiles, units = tiles_of(problem, config), model.CARDS[target.name].units
     keys = keys_looked_at(problem, problem.sq)
-    splits = max(config.splits, config.last_splits)
-    keys_of_split = invariant.keys_of_split(problem, keys, splits, config.keys)
-    if not problem.invariant:
-        splits = ceil(keys / keys_of_split)
+    splits, keys_of_split = dealt_keys(problem, keys, max(config.splits, config.last_splits), config.keys)
     parted = tiles_split(problem, config, target)
     whole = work_of(problem, config) - parted
     work = whole + parted * splits
