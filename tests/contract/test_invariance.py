@@ -12,8 +12,8 @@ from planted import Planted, check_is_caught, check_that_each_stands_once
 
 import wmma_ops
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention import invariant
 from wmma_ops.plan.gemm import invariant as products
+from wmma_ops.plan.gemm import planner as gemm
 
 PLACES = ("cpu", "gfx942", "gfx1201", "gfx1100")
 
@@ -33,12 +33,7 @@ def _each(names: Iterable[str], on: tuple[str, ...] = PLACES, step: int = 1) -> 
 
 @pytest.fixture
 def in_parts(monkeypatch):
-    """Keys have parts, of which short prefills have some too: one block has them all, but of single tokens."""
-    monkeypatch.setattr(invariant, "PART", 64)
-    monkeypatch.setattr(invariant, "leave_idle", lambda blocks, units: blocks <= 4)
-    torch.ops.wmma._forget_plans()
-    yield
-    torch.ops.wmma._forget_plans()
+    yield from rows_alone.in_parts(monkeypatch, 64)
 
 
 @pytest.mark.parametrize(("name", "place"), _each(rows_alone.PRODUCTS))
@@ -132,7 +127,7 @@ def test_an_order_that_rows_choose_is_caught(monkeypatch):
 
     def by_rows(problem, target):
         usual = dataclasses.replace(problem, invariant=False)
-        return products.order_of_sums(products.every_by_price(usual, target)[0])
+        return products.order_of_sums(next(x for x in gemm.ranked(usual, target) if x.order.last == 1))
 
     monkeypatch.setattr(products, "order_of", by_rows)
     torch.ops.wmma._forget_plans()

@@ -8,9 +8,8 @@ import rows_alone
 import torch
 
 import wmma_ops
-from wmma_ops.plan.attention import invariant
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 @pytest.fixture(autouse=True)
@@ -22,11 +21,9 @@ def on_gpu():
 @pytest.fixture(params=[False, True], ids=["whole", "in parts"])
 def parts(request, monkeypatch):
     if request.param:
-        monkeypatch.setattr(invariant, "PART", 128)  # of which sm_90a has a tile
-        monkeypatch.setattr(invariant, "leave_idle", lambda blocks, units: blocks <= 4)
-    torch.ops.wmma._forget_plans()
-    yield request.param
-    torch.ops.wmma._forget_plans()
+        yield from rows_alone.in_parts(monkeypatch, 128)  # of which sm_90a has a tile
+    else:
+        yield
 
 
 @pytest.mark.parametrize("name", rows_alone.PRODUCTS)
@@ -71,22 +68,13 @@ HEADS = (
 @pytest.mark.parametrize(("heads", "kv_heads", "size", "length"), HEADS)
 def test_rows_of_heads(heads, kv_heads, size, length):
     """Of which the longer ones have keys in parts."""
-    q = torch.randn(2, heads, length, size).bfloat16()
-    k, v = (torch.randn(2, kv_heads, length, size).bfloat16() for _ in "kv")
-
-    def call(first, end, batch=slice(None)):
-        t = q[batch, :, first:end], k[batch, :, :end], v[batch, :, :end]
-        return wmma_ops.attention(*t, is_causal="bottom_right", enable_gqa=heads != kv_heads)
-
-    whole = call(0, length)
     half = length // 2
-    for first, end, batch in (
+    chunks = (
         (length - 1, length, slice(0, 1)),
         (3, 4, slice(None)),
         (half, half + 70, slice(1, 2)),
         (half, length, slice(None)),
         (0, half, slice(None)),
         (length - 9, length, slice(None)),
-    ):
-        for got, of_all in zip(call(first, end, batch), whole, strict=True):
-            assert torch.equal(got, of_all[batch, :, first:end]), (first, end)
+    )
+    rows_alone.check_chunks(rows_alone.prefill(heads, kv_heads, size, keys=length), length, chunks)

@@ -8,7 +8,6 @@ from transformers_models import MODELS
 
 import wmma_ops
 from wmma_ops.integrations import transformers as integration
-from wmma_ops.ops.invariance import is_batch_invariant
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,7 +36,7 @@ def _differences(model, device="cpu") -> int:
     """How many sequences of a batch have other scores alone."""
     prompts = torch.randint(1, SIZES["vocab_size"], (BATCH, PROMPT), generator=torch.Generator().manual_seed(1))
     tokens, scores = _decoded(model, prompts.to(device))
-    assert not is_batch_invariant()
+    assert not torch.ops.wmma._is_batch_invariant()
     some = range(BATCH) if device == "cuda" else (0, 11, BATCH - 1)
     alone = [_decoded(model, prompts[i : i + 1].to(device)) for i in some]
     return sum(
@@ -50,7 +49,7 @@ def _differences(model, device="cpu") -> int:
 @torch.no_grad()
 def test_a_llama_alone_and_among_17(place):
     if place == "cuda" and not torch.cuda.is_available():
-        pytest.skip("there is no GPU here")
+        pytest.skip("needs a GPU")
     with places.on(place):
         assert (
             _differences(_model(device="cuda" if place == "cuda" else "cpu"), "cuda" if place == "cuda" else "cpu") == 0

@@ -7,6 +7,7 @@ import scored
 import torch
 
 import wmma_ops
+from wmma_ops.plan.attention import invariant
 
 COUNT = 53
 PARTS = tuple(slice(at, at + rows) for rows, at in ((1, 0), (1, COUNT - 1), (2, 31), (17, 20), (40, 3)))
@@ -94,9 +95,9 @@ CHUNKS = ((0, 64, slice(None)), (64, KEYS, slice(0, 1)), (KEYS - 1, KEYS, slice(
           (5, 22, slice(None)))  # fmt: skip
 
 
-def prefill(heads: int = 4, kv_heads: int = 2, size: int = 64, dtype=torch.bfloat16, **options):
+def prefill(heads: int = 4, kv_heads: int = 2, size: int = 64, dtype=torch.bfloat16, keys: int = KEYS, **options):
     """Attention of queries `first` to `end` of some of two batches, which stand behind the keys that there are then."""
-    q, k, v = (_random(2, count, KEYS, size, dtype=dtype) for count in (heads, kv_heads, kv_heads))
+    q, k, v = (_random(2, count, keys, size, dtype=dtype) for count in (heads, kv_heads, kv_heads))
 
     def call(first: int, end: int, batch=slice(None)):
         t = q[batch, :, first:end], k[batch, :, :end], v[batch, :, :end]
@@ -198,11 +199,24 @@ def check_product(name: str) -> None:
         assert torch.equal(call(part), whole[part]), part
 
 
+def in_parts(monkeypatch, keys: int):
+    """As a fixture: keys have parts of so many, of which short prefills have some too. One block has them all, but of
+    single tokens."""
+    monkeypatch.setattr(invariant, "PART", keys)
+    monkeypatch.setattr(invariant, "leave_idle", lambda blocks, units: blocks <= 4)
+    torch.ops.wmma._forget_plans()
+    yield
+    torch.ops.wmma._forget_plans()
+
+
 def check_attention(name: str) -> None:
+    check_chunks(ATTENTIONS[name](), KEYS, CHUNKS)
+
+
+def check_chunks(call, keys: int, chunks) -> None:
     """As a prefill, by chunks, and a token at a time beside the keys that there are."""
-    call = ATTENTIONS[name]()
-    whole = call(0, KEYS)
-    for first, end, batch in CHUNKS:
+    whole = call(0, keys)
+    for first, end, batch in chunks:
         for got, of_all in zip(call(first, end, batch), whole, strict=True):
             assert torch.equal(got, of_all[batch, :, first:end]), (first, end)
 

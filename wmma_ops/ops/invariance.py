@@ -40,7 +40,3 @@ class batch_invariant(contextlib.ContextDecorator):  # as torch.no_grad
     def __exit__(self, *exception: object) -> None:
         if self._enabled:
             torch.ops.wmma._ask_batch_invariant(False)
-
-
-def is_batch_invariant() -> bool:
-    return torch.ops.wmma._is_batch_invariant()
