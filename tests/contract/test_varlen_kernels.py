@@ -191,7 +191,7 @@ WRONG = (
     Wrong("slopes_of_the_longest", SEQUENCES, "p.rules.diagonal += apart;", "p.rules.diagonal += 1;", CASES[3]),
     Wrong("all_keys_used", SEQUENCES, "if (p.used_k.data != nullptr &&", "if (false &&", CASES[2]),
     Wrong(
-        "tokens_behind_the_last_left", SEQUENCES, "if (index_ > of.count) return;", "if (index_ >= of.count) return;"
+        "tokens_behind_the_last_left", SEQUENCES, "index_(detail::lower(block, of.count))", "index_(block % of.count)"
     ),
     Wrong(
         "left_by_who_combines",

@@ -42,7 +42,12 @@ class Wrong(Planted):
 WRONG = [
     Wrong("results_do_not_follow", KERNEL, "x.rows.rescale(factors);", "x.rows.rescale({1.0f, 1.0f});"),
     Wrong("the_first_head_for_all", TILES, "x.head_stride == 0 ? 0 : static_cast<int32_t>(head)", "0"),
-    Wrong("values_of_the_tile_before", TILES, "p.v_map, work, from);", "p.v_map, work, from - kKeys);"),
+    Wrong(
+        "values_of_the_tile_before",
+        TILES,
+        "p.v_map, work, pages, at);\n        }",
+        "p.v_map, work, pages, {at.row - kKeys, at.number});\n        }",
+    ),
     Wrong(
         "a_warpgroup_passes_a_tile_too_many", KERNEL, "key >= span.end && key", "key >= span.end - kKeys && key", PASSED
     ),
@@ -58,7 +63,13 @@ WRONG = [
         "seen = Sight::keys_end(p, place.query(first) + kKeys, x.begin, x.end);",
     ),
     Wrong("queries_of_the_first_sequence", TILES, "place.head, work.query(row));", "place.head, row);", SEQUENCES[1]),
-    Wrong("keys_of_the_first_sequence", TILES, "key_head, work.key(row));", "key_head, row);", SEQUENCES[1]),
+    Wrong("keys_of_the_first_sequence", TILES, "key_head, work.key(tile.row));", "key_head, tile.row);", SEQUENCES[1]),
+    Wrong("keys_of_the_first_of_many", TILES, "(work.key(row)) : tokens", "(row) : tokens", SEQUENCES[9]),
+    Wrong(
+        "a_part_too_few", TILES, "tile.row + line < work.end", "tile.row + line + kPartLines < work.end", SEQUENCES[9]
+    ),
+    Wrong("the_first_head_begun", TILES, "head = static_cast<int>(index % heads)", "head = 0", SEQUENCES[9]),
+    Wrong("padding_left", TILES, "parts = p.sequences.count + blocks;", "parts = p.sequences.count;", SEQUENCES[10]),
     Wrong(
         "results_of_the_first_sequence",
         KERNEL,
@@ -66,8 +77,8 @@ WRONG = [
         "place.head, first_row, box);",
         LATE,
     ),
-    Wrong("values_that_are_no_numbers", KERNEL, "if (there >= kKeys) return;", "return;", SEQUENCES[8]),
-    Wrong("one_page_for_a_tile", TILES, "row + line + i * kLines", "row", PAGES[1]),
+    Wrong("values_that_are_no_numbers", KERNEL, "if (there >= kKeys || there", "if (true || there", SEQUENCES[8]),
+    Wrong("one_page_for_a_tile", TILES, "number_of(row + first_line())", "number_of(row)", PAGES[1]),
     Wrong(
         "pages_of_the_first_sequence",
         TILES,
@@ -75,9 +86,7 @@ WRONG = [
         "pages_of(p, 0)",
         PAGES[4],
     ),
-    Wrong(
-        "the_first_rows_of_a_page", TILES, "uint32_t>(row + line) % kPageSize", "uint32_t>(line) % kPageSize", PAGES[3]
-    ),
+    Wrong("the_first_rows_of_a_page", TILES, "row % kPageSize :", "first_line() % kPageSize :", PAGES[3]),
     Wrong("the_first_half_of_a_box_twice", NARROW_TILES, "* 16 ^ half * 64", "* 16", NARROW_PAGES[4]),
     Wrong(
         "widened_in_the_wrong_order",
@@ -137,12 +146,18 @@ WRONG = [
     ),
     Wrong("sinks_in_every_part", KERNEL, "if (work.part.split == 0) x.rows", "if (true) x.rows", SUNK),
     Wrong("masked_blocks_are_whole", KERNEL, "(Rules::kHides && !mask.whole)", "false", BLOCKS),
-    Wrong("keys_of_the_block_before", TILES, "copy_keys(next);", "copy_keys(at);", BLOCKS),
+    Wrong(
+        "keys_of_the_block_before",
+        TILES,
+        "pages.start(row);\n          copy_keys(next);",
+        "pages.start(row);\n          copy_keys(at);",
+        BLOCKS,
+    ),
     Wrong(
         "values_of_the_next_block",
         TILES,
-        "copy_values(at);\n          at = next;",
-        "copy_values(next);\n          at = next;",
+        "copy_values(at);\n          at = next;\n        }",
+        "copy_values(next);\n          at = next;\n        }",
         BLOCKS,
     ),
     Wrong(

@@ -102,6 +102,9 @@ SEQUENCES = [
     VarlenAttentionCase(queries=(90, 200), keys=(900, 200), e=64, dtype="float16", slopes="own", window=(-1, 0)),
     VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=256, ev=200, dtype="bfloat16"),
     VarlenAttentionCase(queries=(150, 80) * 9, keys=(200, 90) * 9, e=64, dtype="bfloat16", softcap=5.0, beyond=9),
+    # One query of each: with so many that blocks begin with some, and with so few that they write what no sequence has.
+    VarlenAttentionCase(queries=(1, 0, 1, 1) * 80, keys=(130, 9, 37, 0) * 80, heads=6, e=64, dtype="bfloat16"),
+    VarlenAttentionCase(queries=(1, 1, 0, 1), keys=(300, 17, 9, 1), heads=8, e=128, dtype="float16", beyond=40),
 ]  # fmt: skip
 # Tiles of many pages, of one, and of a part of one; keys that are split, in pages; pages with a stride of their own.
 PAGES = [
@@ -116,6 +119,12 @@ PAGES = [
     ),
     VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=256, ev=200, dtype="bfloat16", page_size=256),
     VarlenAttentionCase(queries=(150, 80) * 9, keys=(200, 90) * 9, e=64, dtype="float16", window=(-1, 0), page_size=128),
+    VarlenAttentionCase(
+        queries=(1, 0, 1, 1) * 80, keys=(130, 9, 37, 0) * 80, heads=24, kv_heads=6, e=128, dtype="bfloat16", page_size=32
+    ),
+    VarlenAttentionCase(
+        queries=(1, 1, 0, 1), keys=(300, 17, 9, 1), heads=8, e=64, dtype="float16", page_size=16, beyond=40
+    ),
     # Tiles of 80 and 96 keys, with an odd number of pages, or of parts of some.
     VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=256, dtype="bfloat16", window=(-1, 0), page_size=32),
     VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=192, dtype="bfloat16", window=(-1, 0), page_size=32),

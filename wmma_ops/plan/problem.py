@@ -518,6 +518,7 @@ class AttentionNumbers(NamedTuple):
     words_rows: int = 0  # of them for each 128 columns; 0: there are none
     words_tiles: int = 0  # so many such columns
     query_slices: int = 0  # gradients: parts of the queries that have the same keys
+    unlisted: int = 0  # sequences that persistent blocks begin with, before there is a list of the others
 
 
 class KvAppendNumbers(NamedTuple):

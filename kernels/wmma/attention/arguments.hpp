@@ -90,6 +90,7 @@ struct SequenceArguments {
   int tokens_q, tokens_k;    // of the tensors
   int longest_q, longest_k;  // of a longer sequence the rest does not count
   int most_q, most_k;        // that there are blocks for
+  int unlisted;              // sequences that persistent blocks begin with (balanced/tile_list.hpp)
 };
 
 struct SequencesArguments : RuledAttentionArguments {

@@ -25,14 +25,14 @@ struct WarpgroupTile {
   }
 };
 
-// Its lines from one on, by kThreads threads; for the matrix unit once they have met.
+// Its lines from one on, and before another, by kThreads threads; for the matrix unit once they have met.
 template <class Tile, int kThreads>
-WMMA_DEVICE void clear_lines(unsigned char* tile, int from, uint32_t thread) {
+WMMA_DEVICE void clear_lines(unsigned char* tile, int from, uint32_t thread, int to = Tile::kLines) {
   const uint32_t none[4] = {};
   const uint32_t first = static_cast<uint32_t>(from) * 128 + thread * 16;
 #pragma unroll
   for (int box = 0; box < Tile::kBoxes; ++box) {
-    for (uint32_t at = first; at < Tile::kBoxBytes; at += kThreads * 16) {
+    for (uint32_t at = first; at < static_cast<uint32_t>(to) * 128; at += kThreads * 16) {
       arch::copy_bytes<16>(tile + box * Tile::kBoxBytes + at, none);
     }
   }

@@ -41,6 +41,7 @@ void execute(const Attention& p, const Way& way, const Plan& plan, AttentionProb
   arguments.tiles = static_cast<int>(numbers.tiles);
   arguments.slices = static_cast<int>(numbers.slices);
   arguments.head_group = static_cast<int>(numbers.head_group);
+  problem.arguments.sequences.unlisted = static_cast<int>(numbers.unlisted);
   const OptTensor workspace = workspace_of(plan, p.device);
   if (workspace) {
     arguments.partial = workspace->mutable_data_ptr();

@@ -31,7 +31,7 @@
 #define WMMA_ATTENTION_NUMBERS(X)                                                                                       \
   X(splits) X(keys_of_split) X(tiles) X(slices) X(queries) X(packed) X(lines_k) X(lines_out) X(head_group) X(whole)  \
   X(team) X(passes) X(block_q) X(block_k) X(blocks_at) X(blocks_of_batches) X(blocks_of_heads) X(transposed) X(transposed_at) X(lines_v) \
-  X(words_at) X(words_rows) X(words_tiles) X(query_slices)
+  X(words_at) X(words_rows) X(words_tiles) X(query_slices) X(unlisted)
 
 #define WMMA_KV_APPEND_PROBLEM(X)                                                                                       \
   X(device) X(dtype) X(stored) X(angle) X(vec) X(e) X(ev) X(heads) X(page_size) X(angles) X(interleaved) X(tokens)

@@ -54,7 +54,7 @@ struct Plan {
     return found;
   }
 
-  static constexpr int kMostNumbers = 24;
+  static constexpr int kMostNumbers = 25;
   int64_t numbers_[kMostNumbers];
 };
 

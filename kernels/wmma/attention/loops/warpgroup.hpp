@@ -112,9 +112,13 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     if (wave >= kProducer) {
       if constexpr (kReleasesRegisters) arch::release_registers<kProducerRegisters>();
       if (wave == kProducer) {
-        if (Tiles::kBlocks || produces) Tiles::produce(p, start);
+        if (Tiles::kProducesByWave || produces) Tiles::produce(p, start);
       } else if constexpr (Tiles::kSequences && (kWidens || !Tiles::kBalanced)) {
         if (!Tiles::kBalanced && wave == kProducer + 1) Tiles::prefetch_places(p);
+        if constexpr (Config::kFillsRest) {
+          constexpr uint32_t kFirst = (kProducer + 2) * arch::kWaveSize;
+          if (threadIdx.x >= kFirst) Tiles::fill_rest(p, threadIdx.x - kFirst);
+        }
         if constexpr (kWidens) Tiles::widen(start, wave - kProducer - 1);
       }
     } else {
@@ -474,13 +478,14 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     arch::barrier_meet<kGroupThreads>(kMeetings + group);
   }
 
-  // Of a sequence's last tile, of which `there` keys are its own, or more than that: the values behind these, which are
-  // another's, count for nothing, but what is not a number would count as that.
+  // Of a sequence's last tile, of which `there` keys are its own, or more than that: the values behind these in the
+  // same part, which are another's, count for nothing, but what is not a number would count as that.
   static WMMA_DEVICE void clear_values(Consumer& x, uint32_t start, int there) {
-    if (there >= kKeys) return;
+    if (there >= kKeys || there % Tiles::kPartLines == 0) return;
     x.values.await(x.value);
     unsigned char* tile = dynamic_shared<unsigned char>() + (x.values.place(x.value) - start);
-    clear_lines<ValueTile, kGroupThreads>(tile, there, threadIdx.x % kGroupThreads);
+    const int after = (there / Tiles::kPartLines + 1) * Tiles::kPartLines;
+    clear_lines<ValueTile, kGroupThreads>(tile, there, threadIdx.x % kGroupThreads, after);
     arch::barrier_meet<kGroupThreads>(kMeetings + x.group);
   }
 

@@ -122,7 +122,10 @@ WMMA_DEVICE void attention_combine(const Arguments& p) {
   if constexpr (Config::Rules::kSequences) {
     const int64_t blocks = (rows * of_row + Config::kThreads - 1) / Config::kThreads;
     // Seldom, as the compiler is told: these instructions lie behind those that most threads wait for.
-    if (__builtin_expect(blockIdx.x >= blocks, 0)) SequencesRest<Config>(static_cast<int>(blockIdx.x - blocks)).run(p);
+    if (__builtin_expect(blockIdx.x >= blocks, 0)) {
+      const int of_rest = static_cast<int>(gridDim.x - blocks);
+      SequencesRest<Config>(p.sequences, static_cast<int>(blockIdx.x - blocks), of_rest).run(p);
+    }
   }
   const int64_t row = item / of_row;
   // Where rows are is known before what they have.

@@ -153,22 +153,22 @@ WMMA_DEVICE auto offsets_of(const SequencesArguments& p, int64_t row) {
   return [=](const AttentionOperand& x) { return head * x.head_stride + token * x.row_stride; };
 }
 
-// What no sequence has of the results, which are contiguous: zeros, and −∞ as the log-sum-exp. kRestShares blocks have
-// what lies between a sequence and the one before it; as many more have what follows the last.
-template <class Config>
+// What no sequence has of the results, which are contiguous: zeros, and −∞ as the log-sum-exp. A block has what lies
+// between a sequence and the one before it, which is little; all that are left have what follows the last.
+template <class Config, int kThreads = Config::kThreads>
 class SequencesRest {
   using T = typename Config::Element;
   using Number = typename ComputeType<T>::Type;
 
  public:
-  // The number of the block among those that do this.
-  WMMA_DEVICE explicit SequencesRest(int block)
-      : index_(block / Config::kRestShares),
-        first_(static_cast<int64_t>(block % Config::kRestShares) * Config::kThreads + threadIdx.x) {}
+  // The number of the block among those that do this, more than there are sequences, and of its thread.
+  WMMA_DEVICE SequencesRest(const SequenceArguments& of, int block, int blocks, uint32_t thread = threadIdx.x)
+      : index_(detail::lower(block, of.count)),
+        first_(static_cast<int64_t>(block - index_) * kThreads + thread),
+        step_(static_cast<int64_t>(index_ < of.count ? 1 : blocks - of.count) * kThreads) {}
 
   WMMA_DEVICE void run(const SequencesArguments& p) const {
     const SequenceArguments& of = p.sequences;
-    if (index_ > of.count) return;
     const Span queries = between(index_, [&](int i) { return queries_of(of, i); });
     if constexpr (Config::kBackward) {
       const Span keys = between(index_, [&](int i) { return keys_of(of, i); });
@@ -180,7 +180,7 @@ class SequencesRest {
       clear(p.out, queries, static_cast<int64_t>(p.heads) * p.ev);
       Number* lse = static_cast<Number*>(const_cast<void*>(p.lse.data));
       for (int head = 0; head < p.heads; ++head) {
-        for (int64_t row = queries.begin + first_; row < queries.end; row += kStep) {
+        for (int64_t row = queries.begin + first_; row < queries.end; row += step_) {
           lse[head * p.lse.head_stride + row * p.lse.row_stride] = -Softmax<Number>::infinity();
         }
       }
@@ -201,7 +201,6 @@ class SequencesRest {
     }
     return span;
   }
-  static constexpr int64_t kStep = Config::kRestShares * Config::kThreads;
 
   // By whole chunks but for the first and the last.
   WMMA_DEVICE void clear(const AttentionOperand& x, const Span& rows, int64_t elements) const {
@@ -210,7 +209,7 @@ class SequencesRest {
     const int64_t begin = rows.begin * elements;
     const int64_t end = rows.end * elements;
     const T nothing[kPerChunk] = {};
-    for (int64_t at = begin / kPerChunk + first_; at * kPerChunk < end; at += kStep) {
+    for (int64_t at = begin / kPerChunk + first_; at * kPerChunk < end; at += step_) {
       const int64_t from = at * kPerChunk;
       if (from >= begin && from + kPerChunk <= end) {
         arch::copy<kPerChunk>(to + from, nothing);
@@ -224,6 +223,7 @@ class SequencesRest {
 
   int index_;
   int64_t first_;
+  int64_t step_;
 };
 
 }  // namespace wmma

@@ -87,6 +87,7 @@ struct WarpgroupTiles {
   static constexpr int kValueStart = kKeyStart + Keys::kBytes;
   // Where tiles are scheduled dynamically: which one a place of queries has. The producer passes it to the consumers.
   static constexpr bool kBalanced = Config::kBalanced;
+  static constexpr bool kLooksAhead = kGroups == 1;  // else the producer has too few registers
   static_assert(!kBalanced || !Config::kSplit, "what is listed is a whole tile");
   static constexpr bool kSplitsLast = Config::kSplitsLast;
   // Whether a block has the parts of a tile's keys one after the other.
@@ -113,6 +114,14 @@ struct WarpgroupTiles {
   static constexpr bool kSequences = Rules::kSequences;
   static constexpr bool kBlocks = Rules::kBlocks;
   static constexpr int kPageSize = Rules::kPageSize;
+  static constexpr bool kPages = kPageSize > 0;
+  // Few rows' tiles of a sequence come in parts, so that what lies behind its last key stays where it is.
+  static constexpr int kPartLines = Config::kPartLines;
+  static constexpr int kParts = kKeys / kPartLines;
+  static_assert(kKeys % kPartLines == 0 && kParts <= static_cast<int>(arch::kWaveSize), "a part a lane");
+  static_assert(!kPages || kPageSize % kPartLines == 0, "a part lies in one page");
+  static constexpr bool kInParts = kPages || kParts > 1;
+  static constexpr bool kProducesByWave = kBlocks || kInParts;  // who looks something up does so with all lanes
   static_assert(!kBlocks || !kPacked, "a tile's rows are in one block");
   using Present = TilesOfBlocks<Rules, kBlockRows, kKeys>;
 
@@ -265,6 +274,15 @@ struct WarpgroupTiles {
     bool odd_ = false;
   };
 
+  // By two waves that have nothing else to do: what no sequence has of the results.
+  static constexpr int kFillers = 2;
+  static WMMA_DEVICE void fill_rest(const Arguments& p, uint32_t thread) {
+    const int blocks = static_cast<int>(gridDim.x), parts = p.sequences.count + blocks;
+    for (int part = static_cast<int>(blockIdx.x); part < parts; part += blocks) {
+      SequencesRest<Config, kFillers * arch::kWaveSize>(p.sequences, part, parts, thread).run(p);
+    }
+  }
+
   // By a wave that has nothing else to do: what tells where the block's first sequence lies, and in which pages, is on
   // its way while barriers are made. One is found by the other, and neither is near the unit.
   static WMMA_DEVICE void prefetch_places(const Arguments& p) {
@@ -294,9 +312,9 @@ struct WarpgroupTiles {
   }
 
   // By one thread: every tile of all work, as soon as there is room. Where there is a block mask its wave looks at
-  // that.
+  // that, and each of its lanes brings a part of a tile, where there are some.
   static WMMA_DEVICE void produce(const Arguments& p, uint32_t start) {
-    const bool leads = !kBlocks || lane_id() == 0;
+    const bool leads = !kProducesByWave || lane_id() == 0;
     const Keys keys = keys_at(start);
     const Values values = values_at(start);
     typename Queries::Item query(0);
@@ -305,8 +323,8 @@ struct WarpgroupTiles {
     const typename Narrow::Queue narrow = narrow_at(start);
     typename Narrow::Queue::Item item(0);
     if constexpr (kTransposed) arch::await_previous();  // which turns values
-    // Of a tile's number, or of one of the list.
-    const auto produce_tile = [&](const Work& work, const auto& tile) {
+    // Of a tile's number, or of one of the list; `look` finds the next one of that before the last of this one comes.
+    const auto produce_tile = [&](const Work& work, const auto& tile, const auto& look) {
       if (!kBalanced && work.tiles == 0) return;
 #pragma unroll 1
       for (int group = 0; leads && group < kGroups; ++group) {
@@ -318,69 +336,89 @@ struct WarpgroupTiles {
         bring_queries(p, queries, query, work, work.first_row + group * kGroupRows);
       }
       query.next();
-      if (kBalanced && work.tiles == 0) return;
-      int at = work.last;
+      if (kBalanced && work.tiles == 0) return look();
+      const Pages pages(p, work);
       // As they are, for others to widen.
-      const auto copy_narrow = [&](const AttentionOperand& x, const TileMap& map, int from, uint32_t came) {
+      const auto copy_narrow = [&](const AttentionOperand& x, const TileMap& map, const TileStart& at, uint32_t came) {
         const auto pass = [&] { passed()[item.stage()] = came; };
-        if (leads) copy<typename Narrow::Tile, Stored>(narrow, item, p, x, map, work, from, pass);
+        copy<typename Narrow::Tile, Stored>(narrow, item, x, map, work, pages, at, pass);
         item.next();
       };
-      const auto copy_keys = [&](int from) {
+      const auto copy_keys = [&](const TileStart& at) {
         if constexpr (kWidens) {
-          copy_narrow(p.k, p.k_map, from, Narrow::kKeysCame);
+          copy_narrow(p.k, p.k_map, at, Narrow::kKeysCame);
         } else {
-          if (leads) copy<KeyTile, T>(keys, key, p, p.k, p.k_map, work, from);
+          copy<KeyTile, T>(keys, key, p.k, p.k_map, work, pages, at);
           key.next();
         }
       };
-      const auto copy_values = [&](int from) {
+      const auto copy_values = [&](const TileStart& at) {
         if constexpr (kWidens) {
-          copy_narrow(p.v, p.v_map, from, Narrow::values_came(work.own.skv - from));
+          copy_narrow(p.v, p.v_map, at, Narrow::values_came(work.own.skv - at.row));
           return;
         }
-        if (leads && kTransposed) {
-          copy_transposed(values, value, p, work, from);
-        } else if (leads) {
-          copy<ValueTile, T>(values, value, p, p.v, p.v_map, work, from);
+        if constexpr (kTransposed) {
+          if (leads) copy_transposed(values, value, p, work, at.row);
+        } else {
+          copy<ValueTile, T>(values, value, p.v, p.v_map, work, pages, at);
         }
         value.next();
       };
-      copy_keys(at);
+      TileStart at = pages.start(work.last);
       if constexpr (kBlocks) {
+        copy_keys(at);
         Present present = work.present;
-        for (int next = present.last(at - kKeys, work.begin); next >= work.begin;
-             next = present.last(at - kKeys, work.begin)) {
+        for (int row = present.last(at.row - kKeys, work.begin); row >= work.begin;
+             row = present.last(row - kKeys, work.begin)) {
+          const TileStart next = pages.start(row);
           copy_keys(next);
           copy_values(at);
           at = next;
         }
       } else {
+        TileStart next = pages.start(at.row - kKeys);  // which pages it has is on its way a tile ahead
+        copy_keys(at);
 #pragma unroll 1
-        for (int i = 1; i < work.tiles; ++i, at -= kKeys) {
-          copy_keys(at - kKeys);
+        for (int i = 1; i < work.tiles; ++i) {
+          copy_keys(next);
           copy_values(at);
+          at = next;
+          next = pages.start(at.row - kKeys);
         }
       }
+      look();
       copy_values(at);
     };
     if constexpr (kBalanced) {
-      arch::await_previous();  // which writes the list
-      const TileList list(p);
-      const uint32_t count = list.count();
-      uint32_t next = blockIdx.x;
-      while (next < count) {
-        const ListedTile tile = list.at(next);
-        if (leads) next = list.next();  // it comes while the tiles of this one are asked for
-        produce_tile(Work(p, tile), tile);
-        if constexpr (kBlocks) next = arch::shuffle_word(next, 0);
+      const TileList list(p, static_cast<int>(heads_of(p)));
+      ListedTile tile{};
+      uint32_t next = 0, count = 0;
+      bool is_listed = false, more = true;
+      const auto look = [&] {
+        if (!is_listed) {
+          arch::await_previous();  // which writes the list
+          count = list.count();
+          if (leads) next = list.first();
+          is_listed = true;
+        }
+        if constexpr (kProducesByWave) next = arch::shuffle_word(next, 0);
+        more = next < count;
+        if (kLooksAhead && more) tile = list.at(next);
+      };
+      if (!list.begins_with_list()) tile = unlisted_tile(p, blockIdx.x);
+      if (tile.queries.length == 0) look();
+      while (more) {
+        const ListedTile own = kLooksAhead || !is_listed ? tile : list.at(next);
+        if (is_listed && leads) next = list.next();  // it comes while the tiles of this one are asked for
+        produce_tile(Work(p, own), own, look);
       }
       for (int group = 0; leads && group < kGroups; ++group) {
         queries_of(start, group).open(query, 0, [&] { listed(query, group)->queries.length = 0; });
       }
     } else {
       for (Walk walk(p); walk.more(); walk.next()) {
-        if (walk.is_there()) each_part(p, walk.index(), produce_tile);
+        if (!walk.is_there()) continue;
+        each_part(p, walk.index(), [&](const Work& work, uint32_t index) { produce_tile(work, index, [] {}); });
       }
       if constexpr (kSequences) arch::await_previous();  // so that who waits for this one waits for that one too
     }
@@ -391,6 +429,13 @@ struct WarpgroupTiles {
   // By each of the waves that produce nothing.
   static WMMA_DEVICE void widen(uint32_t start, uint32_t wave) {
     Narrow::template widen<KeyTile, ValueTile>(narrow_at(start), passed(), keys_at(start), values_at(start), wave);
+  }
+
+  // Where there is one of each sequence and head.
+  static WMMA_DEVICE ListedTile unlisted_tile(const typename Rules::Arguments& p, uint32_t index) {
+    const uint32_t heads = static_cast<uint32_t>(p.heads) / kPackedHeads;
+    const int sequence = static_cast<int>(index / heads), head = static_cast<int>(index % heads);
+    return {wmma::queries_of(p.sequences, sequence), wmma::keys_of(p, sequence), sequence, head, 0, 0};
   }
 
   // What was passed with a place of queries, to all of a wave by the lane that gives the place back: what the others
@@ -426,41 +471,58 @@ struct WarpgroupTiles {
   struct PassNothing {
     WMMA_DEVICE void operator()() const {}
   };
-  // A tile of keys or values, from its row on, to the queue's next place: one box high, or as many as it has parts of
-  // pages. `Of` is what memory has.
+  // A tile of keys or values; where these lie in pages, what the table has for the lane's part of it.
+  struct TileStart {
+    int row;
+    int32_t number;
+  };
+  static WMMA_DEVICE int first_line() { return static_cast<int>(lane_id()) % kParts * kPartLines; }
+
+  // Where rows are one after the other nothing is looked up. `locate` says where a row is, or none is, for the copy
+  // engine, which brings zeros of rows that are not there.
+  struct NoPages {
+    WMMA_DEVICE NoPages(const Arguments& p, const Work&) : tokens(p.sequences.tokens_k) {}
+    WMMA_DEVICE TileStart start(int row) const { return {row, 0}; }
+    WMMA_DEVICE void locate(int32_t* at, const Work& work, int row, bool is_there, const TileStart&) const {
+      at[1] = is_there ? static_cast<int32_t>(work.key(row)) : tokens;
+    }
+    int tokens;
+  };
+  // Of a sequence's keys.
+  class PagesOfParts {
+   public:
+    WMMA_DEVICE PagesOfParts(const Arguments& p, const Work& work)
+        : table_(pages_of(p, static_cast<int>(work.place.batch)), work.own.skv) {}
+    WMMA_DEVICE TileStart start(int row) const { return {row, table_.number_of(row + first_line())}; }
+    WMMA_DEVICE void locate(int32_t* at, const Work&, int row, bool is_there, const TileStart& tile) const {
+      at[1] = is_there ? row % kPageSize : kPageSize;
+      at[3] = table_.page(tile.number);
+    }
+
+   private:
+    PageTable<kPageSize> table_;
+  };
+  using Pages = Choose<kPages, PagesOfParts, NoPages>;
+
+  // To the queue's next place: one box high, or a part from each lane. `Of` is what memory has.
   template <class Tile, class Of, class Queue, class Item, class Pass = PassNothing>
-  static WMMA_DEVICE void copy(const Queue& queue, const Item& item, const Arguments& p, const AttentionOperand& x,
-                               const TileMap& map, const Work& work, int row, const Pass& pass = Pass()) {
-    if constexpr (kPageSize == 0) {
-      queue.open(item, Tile::kBytes, pass);
-      bring<Tile>(queue, item, x, map, work.place.batch, work.place.key_head, work.key(row));
+  static WMMA_DEVICE void copy(const Queue& queue, const Item& item, const AttentionOperand& x, const TileMap& map,
+                               const Work& work, const Pages& pages, const TileStart& tile, const Pass& pass = Pass()) {
+    const bool leads = !kProducesByWave || lane_id() == 0;
+    if (leads) queue.open(item, Tile::kBytes, pass);
+    if constexpr (!kInParts) {
+      if (leads) bring<Tile>(queue, item, x, map, work.place.batch, work.place.key_head, work.key(tile.row));
     } else {
-      // The first pages are known by when there is room.
-      constexpr int kLines = common(kPageSize, kKeys);
-      constexpr int kInFlight = kKeys / kLines % 2 == 0 ? 2 : 1;  // of a tile's parts
-      const PageTable<kPageSize> table(pages_of(p, static_cast<int>(work.place.batch)), work.own.skv);
-      int pages[kInFlight];
-      const auto look = [&](int line) {
+      arch::wave_barrier();
+      if (lane_id() >= kParts) return;
+      const int line = first_line();
 #pragma unroll
-        for (int i = 0; i < kInFlight; ++i) pages[i] = table.page(table.number_of(row + line + i * kLines));
-      };
-      look(0);
-      queue.open(item, Tile::kBytes, pass);
-#pragma unroll 1
-      for (int line = 0; line < kKeys;) {
-#pragma unroll
-        for (int i = 0; i < kInFlight; ++i, line += kLines) {
-          const uint32_t within = static_cast<uint32_t>(row + line) % kPageSize;
-#pragma unroll
-          for (int box = 0; box < Tile::kBoxes; ++box) {
-            int32_t at[4];
-            box_coordinates<Of>(at, x, 0, work.place.key_head, within, box);
-            at[3] = pages[i];
-            arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes + line * 128, &map,
-                                            queue.full(item), at, 1);
-          }
-        }
-        if (line < kKeys) look(line);
+      for (int box = 0; box < Tile::kBoxes; ++box) {
+        int32_t at[4];
+        box_coordinates<Of>(at, x, work.place.batch, work.place.key_head, 0, box);
+        pages.locate(at, work, tile.row + line, tile.row + line < work.end, tile);
+        arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes + line * 128, &map, queue.full(item),
+                                        at, 1);
       }
     }
   }
@@ -476,7 +538,6 @@ struct WarpgroupTiles {
                                       1);
     }
   }
-  static constexpr int common(int a, int b) { return b == 0 ? a : common(b, a % b); }
   template <class Tile, class Queue, class Item>
   static WMMA_DEVICE void bring(const Queue& queue, const Item& item, const AttentionOperand& x, const TileMap& map,
                                 uint32_t batch, uint32_t head, uint32_t row) {

@@ -32,6 +32,7 @@ _APART = 300  # cycles of a step of two warpgroups in which neither multiplies
 _TILE = 2500  # from one tile of rows to the next
 _FEW_SPLITS, _BUSY = 4, 0.65  # of keys; share of units
 _OF_TWO_BLOCKS = 1, 64  # warpgroups and keys, of heads of 65 to 128, where two share a unit
+_PART = 16  # keys that are brought at once where rows are few: fewer are in no page
 _RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 _COMBINE = 10000  # a second kernel, and what blocks leave for it
 _MOST_DEALT = 1 << 22  # of 32 bytes; where more are possible, waves by themselves do it
@@ -137,7 +138,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
                 element, groups, keys, depth, part, 2, query_stages, packed, narrow_stages=narrow_stages
             )
             config = split(problem, config, target)
-            if problem.sequences and config.splits == 1 and not config.folds:
+            rounds = work_of(problem, config) / (model.CARDS[target.name].units * _room(problem, config, target))
+            if problem.sequences and config.splits == 1 and not config.folds and rounds > 1:
                 config = dataclasses.replace(config, balanced=True)
             config = split_last(problem, config, target)
             config = dataclasses.replace(config, resident=_resident(problem, config, target))
@@ -314,6 +316,26 @@ def maps_result(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
     return config.splits == config.packed == 1 and problem.out_vec == 8 and fits
 
 
+def part_lines(problem: AttentionProblem, config: WarpgroupConfig) -> int:
+    """Of a tile of keys, that the copy engine brings at once: those of a page; of few rows few, so that nothing is read
+    beyond a sequence's last key."""
+    if problem.sequences and config.groups == 1:
+        return gcd(config.keys, _PART)
+    return gcd(config.keys, problem.page_size)
+
+
+def fills_rest(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
+    """Whether waves of the kernel that have nothing else to do write what no packed sequence has."""
+    idle = config.groups == 1 and not config.narrow_stages  # of more warpgroups they have too few registers
+    return bool(problem.sequences) and idle and not config.balanced and config.splits == 1
+
+
+def unlisted(problem: AttentionProblem, config: WarpgroupConfig, blocks: int) -> int:
+    """Sequences that blocks begin with, before there is a list of others: where none has more than one tile of a head."""
+    starts = config.balanced and tiles_of(problem, config) == 1
+    return blocks // (problem.heads // config.packed) if starts else 0
+
+
 def _with_blocks(problem: AttentionProblem, config: WarpgroupConfig) -> AttentionProblem:
     """With the block mask that a kernel before finds in a mask."""
     return mask_words.blocked(problem, hidden(problem, config), config.rows)
@@ -332,6 +354,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         "kStages": config.stages,
         "kQueryStages": config.query_stages,
         "kNarrowStages": config.narrow_stages,
+        "kPartLines": part_lines(problem, config),
         "kOutVec": problem.out_vec,
         **occupancy_constants(target, config.resident, config.threads // target.wave, shared_bytes(problem, config)),
         "kThreads": config.threads,
@@ -341,6 +364,8 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         "kSplit": config.splits > 1,
         "kSplitsLast": config.last_splits > 1,
         "kBalanced": config.balanced,
+        "kFillsRest": fills_rest(problem, config),
+        "kBackward": False,
         "kCausal": problem.causal,
         "kMappedOut": maps_result(problem, config),
         "kMaskInPairs": reads_pairs(problem, config),
@@ -381,19 +406,18 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     shared = shared_bytes(problem, config)
     kernel = source(problem, config, target)
     workspace, dealing = 0, None
+    blocks = min(work, units * config.resident)
     if config.balanced:
         workspace = fill.listed_bytes(dealt(problem, config))
         dealing = {"kTileRows": config.rows, "kPackedHeads": config.packed}
     if config.folds:
-        workspace = min(work, units * config.resident) * config.groups * _GROUP_ROWS * config.slice * 4
-    before = fill.launches(problem, dealing) if config.splits == 1 else ()
+        workspace = blocks * config.groups * _GROUP_ROWS * config.slice * 4
+    before = fill.launches(problem, dealing) if config.splits == 1 and not fills_rest(problem, config) else ()
     if problem.is_scaled:
         before = (transpose.launch(problem),)
     launches = [
         *before,
-        KernelLaunch(
-            "attention", kernel, (min(work, units * config.resident), 1), config.threads, shared, early=bool(before)
-        ),
+        KernelLaunch("attention", kernel, (blocks, 1), config.threads, shared, early=bool(before)),
     ]
     if config.splits > 1:
         workspace = combine.workspace(problem, splits)
@@ -414,13 +438,14 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         1,
         queries,
         config.packed,
-        gcd(config.keys, problem.page_size),
+        part_lines(problem, config),
         lines_out,
         head_group(problem, config),
         whole,
         transposed=transposed,
         transposed_at=transposed_at,
         lines_v=config.slice if problem.is_scaled else 0,
+        unlisted=unlisted(problem, config, blocks),
     )
     made = Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)
     return mask_words.with_kernel(made, _with_blocks(problem, config), hidden(problem, config))

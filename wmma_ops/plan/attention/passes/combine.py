@@ -30,7 +30,7 @@ def launch(problem: AttentionProblem, target: arch.Target, tiles: int = 0, tile_
     types = {"Element": CPP[problem.dtype], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}
     members = [
         *aliases(types),
-        *constants("int", {"kThreads": _THREADS, **fill.CONSTANTS, **sizes}),
+        *constants("int", {"kThreads": _THREADS, **sizes}),
         *constants("bool", {"kBackward": False} | ({"kStandsAlone": True} if problem.invariant else {})),
     ]
     entry = "attention_combine_last.hip" if tiles else "attention_combine.hip"

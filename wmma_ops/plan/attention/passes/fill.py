@@ -11,11 +11,11 @@ from wmma_ops.plan.source import CPP, aliases, constants, kernel_text
 
 _THREADS = 256
 LISTED_BYTES = 32  # of a tile in the list, and of what stands before them
-CONSTANTS = {"kRestShares": 16}  # blocks that share what lies between two sequences: little, or padding behind the last
+_OF_PADDING = 64  # blocks that share what lies behind the last sequence; what lies between two of them one has
 
 
 def blocks(problem: AttentionProblem) -> int:
-    return (problem.batch + 1) * CONSTANTS["kRestShares"] if problem.sequences else 0
+    return problem.batch + _OF_PADDING if problem.sequences else 0
 
 
 def listed_bytes(tiles: int) -> int:
@@ -29,7 +29,7 @@ def launches(problem: AttentionProblem, dealing: Mapping[str, int] | None = None
         return ()
     members = [
         *aliases({"Element": CPP[problem.dtype], "Rules": rules_type(problem)}),
-        *constants("int", {"kThreads": _THREADS, **CONSTANTS, **(dealing or {})}),
+        *constants("int", {"kThreads": _THREADS, **(dealing or {})}),
         *constants("bool", {"kBackward": problem.backward, "kLists": dealing is not None}),
     ]
     source = kernel_text("attention_fill.hip", members=members, before=rules_header(problem))
