@@ -34,11 +34,11 @@ USUAL = "usual"  # ours, whose rows know their batch
 Explained = Callable[[], str]
 
 
-def _log_uniform(draw: random.Random, low: int, high: int) -> int:
+def log_uniform(draw: random.Random, low: int, high: int) -> int:
     return round(math.exp(draw.uniform(math.log(low), math.log(high))))
 
 
-def _layer(draw: random.Random, of: Sizes) -> tuple[int, int]:
+def layer(draw: random.Random, of: Sizes) -> tuple[int, int]:
     """What a layer of a model reads and writes."""
     heads = of.heads * of.head_size
     packed = (of.heads + 2 * of.kv_heads) * of.head_size
@@ -114,7 +114,7 @@ def _explained(op: str, make: Callable[[], tuple[tuple, dict]]) -> str:
     return f"{found.config}; {found.reason}"
 
 
-def _product_call(rows: int, k: int, n: int, kind: str, device: str = "cpu") -> tuple[tuple, dict]:
+def product_call(rows: int, k: int, n: int, kind: str, device: str = "cpu") -> tuple[tuple, dict]:
     def tensor(*shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=torch.bfloat16, device=device)
 
@@ -159,19 +159,19 @@ def cases(
 
     for i in range(PRODUCTS[1]):
         name = draw.choice([*MODELS])
-        (k, n), kind = _layer(draw, MODELS[name]), "plain" if i % 2 == 0 else draw.choice(EPILOGUES)
-        rows = length_of(_log_uniform(draw, 1, MOST_ROWS))
+        (k, n), kind = layer(draw, MODELS[name]), "plain" if i % 2 == 0 else draw.choice(EPILOGUES)
+        rows = length_of(log_uniform(draw, 1, MOST_ROWS))
         if tiny:
             k, n = (max(16, size // TINY // 16 * 16) for size in (k, n))
         title = f"{name} {rows}x{k}x{n} {kind}{of_run}"
         group, peers = ("linear", ("torch",)) if kind == "plain" else ("epilogues", ("torch", "torch.compile"))
         sizes = rows, k, n, kind
-        details[f"{group}: {title}"] = partial(_explained, "linear", partial(_product_call, *sizes)), sizes
+        details[f"{group}: {title}"] = partial(_explained, "linear", partial(product_call, *sizes)), sizes
         yield case(group, title, partial(product, *sizes, alone), peers, i < PRODUCTS[0])
     for i in range(ATTENTIONS[1]):
         name, kind = draw.choice([*MODELS]), draw.choice(KINDS)
-        of, length = MODELS[name], _log_uniform(draw, 64, 8192)
-        batch = max(1, min(MOST_TOKENS // length, _log_uniform(draw, 1, 64)))
+        of, length = MODELS[name], log_uniform(draw, 64, 8192)
+        batch = max(1, min(MOST_TOKENS // length, log_uniform(draw, 1, 64)))
         length = length_of(length)
         title = f"{name} {batch}x{of.heads}/{of.kv_heads}x{length}x{of.head_size} {kind}{of_run}"
         group = "attention, masks" if kind in ("padding", "bool", "bias") else "attention"
@@ -187,7 +187,7 @@ def worst(run: Run, details: dict[str, tuple[Explained, tuple | None]], tunes: b
         explained, sizes = details[str(row)]
         yield f"{row.ratio:.2f}  {row}\n      {explained()}"
         if tunes and sizes is not None and running.DEVICE == "cuda":
-            arguments, keywords = _product_call(*sizes, device="cuda")
+            arguments, keywords = product_call(*sizes, device="cuda")
             best = wmma_ops.tune("linear", *arguments, **keywords)[0]
             yield f"      tune: {best.microseconds:.1f} µs of {row.ours:.1f} by {best.config}"
 
