@@ -206,6 +206,7 @@ def test_the_usual_calls_are_taken():
     ("given", "says"),
     [
         (["--target", TARGET], "pass --out"),
+        (["--out", "x"], "pass --target TARGET …, or --common"),
         (["--target", "gfx999", "--out", "x"], "gfx999"),
         (["--target", ",", "--out", "x"], "--target is ','; takes names of targets"),
         (["--target", TARGET, "--out", "x", "--calls", "/nowhere.json"], "nowhere.json"),

@@ -15,14 +15,18 @@ from wmma_ops.jit import files
 from wmma_ops.runtime import building
 from wmma_ops.runtime.recording import load
 
+COMMON = (*arch.EMULATED, "sm_80", "sm_90a")
+
 
 def show(options) -> int:
     if not (options.out or options.wheel):
         print("build: pass --out FOLDER, --wheel FOLDER, or both", file=sys.stderr)
         return 2
     names = [name for text in options.target for name in text.split(",") if name]
+    names += COMMON if options.common else ()
     if not names:
-        print(f"build: --target is {', '.join(map(repr, options.target))}; takes names of targets", file=sys.stderr)
+        given = f"--target is {', '.join(map(repr, options.target))}; takes names of targets"
+        print(f"build: {given if options.target else 'pass --target TARGET …, or --common'}", file=sys.stderr)
         return 2
     try:
         names = list(dict.fromkeys(arch.target(name).name for name in names))
@@ -68,4 +72,5 @@ def _print(calls: int, found: list[building.Built], written: dict) -> None:
     if written["folder"]:
         say(f"In {written['folder']}: WMMA_OPS_OBJECTS={written['folder']} makes every process find them")
     if written["wheel"]:
-        say(f"In {written['wheel']}: found wherever it is installed")
+        megabytes = Path(written["wheel"]).stat().st_size / 1e6
+        say(f"In {written['wheel']}, {megabytes:.1f} MB: found wherever it is installed")

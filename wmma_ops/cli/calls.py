@@ -1,11 +1,14 @@
 """A call of an op from its sizes alone, for the command line."""
 
 import dataclasses
+from collections.abc import Callable
 
 import torch
 
+import wmma_ops
 from wmma_ops.cli.arguments import TAKES, called
 from wmma_ops.ops import activations
+from wmma_ops.ops.errors import translate
 from wmma_ops.ops.order import allow_unordered_sums
 from wmma_ops.ops.types import OUTPUTS, accumulator
 from wmma_ops.ops.types import name as type_name
@@ -67,6 +70,22 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
     keywords |= {"multiply": tensor(*batch, m, n, of=beside)} if options.multiply else {}
     keywords |= {"gate": tensor(*batch, k, n, columns=options.b_columns)} if getattr(options, "gate", False) else {}
     return (a, b), keywords
+
+
+def function(options) -> Callable:
+    """What takes them: the op, or the raw one of its gradients."""
+    op = called(options)
+    if not options.backward:
+        return getattr(wmma_ops, op)
+    raw = getattr(torch.ops.wmma, f"_{'gemm' if op == 'matmul' else op}_backward")
+
+    def gradients(*arguments, **keywords) -> tuple[torch.Tensor, ...]:
+        try:
+            return raw(*arguments, **keywords)
+        except RuntimeError as error:
+            raise translate(op, error, {}) from None
+
+    return gradients
 
 
 def _product_gradients(op: str, a: torch.Tensor, n: int, options, tensor) -> tuple[tuple, dict]:

@@ -8,7 +8,6 @@ import torch
 from wmma_ops import jit
 from wmma_ops.cli import calls
 from wmma_ops.cli.arguments import called, sizes_of
-from wmma_ops.ops.errors import translate
 from wmma_ops.plan import ConfigError
 from wmma_ops.runtime import driver
 from wmma_ops.runtime.explain import Explanation, explain, explained
@@ -48,21 +47,13 @@ def planned(options, target: str) -> Explanation:
         arguments, keywords = calls.call(options.op, sizes, options)
         op = called(options)
         if options.backward:
-            return explained(f"{op}_backward", lambda: _gradients(op, *arguments, **keywords), target)
+            return explained(f"{op}_backward", lambda: calls.function(options)(*arguments, **keywords), target)
         return explain(op, *arguments, target=target, **keywords)
     except (ValueError, TypeError, jit.CompileError):
         raise
     except (RuntimeError, MemoryError) as error:  # torch's and ours: tensors are made, though never written
         asked = " × ".join(map(str, sizes.values()))
         raise RuntimeError(f"{str(error).splitlines()[0]}; perhaps {asked} is more than fits into memory") from None
-
-
-def _gradients(op: str, *arguments, **keywords) -> tuple[torch.Tensor, ...]:
-    try:
-        raw = "gemm" if op == "matmul" else op
-        return getattr(torch.ops.wmma, f"_{raw}_backward")(*arguments, **keywords)
-    except RuntimeError as error:
-        raise translate(op, error, {}) from None
 
 
 def data(found: Explanation, *, source: bool = False, assembly: bool = False) -> dict:

@@ -183,7 +183,8 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         "is installed, or in the folders that WMMA_OPS_OBJECTS names, and compiles nothing; without a compiler the planner "
         "keeps to them. Without --calls: what transformer models ask for in float16 and bfloat16.",
     )
-    build.add_argument("--target", nargs="+", required=True, metavar="TARGET", help="gfx942 gfx1201 'RTX 4090', …")
+    build.add_argument("--target", nargs="+", default=[], metavar="TARGET", help="gfx942 gfx1201 'RTX 4090', …")
+    build.add_argument("--common", action="store_true", help="every AMD target that is emulated, sm_80 and sm_90a")
     build.add_argument("--calls", metavar="FILE", help="the calls that wmma_ops.record wrote")
     build.add_argument("--out", metavar="FOLDER", help="where to put the code objects")
     build.add_argument("--wheel", metavar="FOLDER", help="where to put a wheel that brings them")

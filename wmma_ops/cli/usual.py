@@ -1,4 +1,5 @@
-"""The calls that kernels are compiled ahead of time for where no list of calls is given."""
+"""The calls that kernels are compiled ahead of time for where no list of calls is given: what transformer models ask for,
+in inference and in training. Numbers of bfloat16; float16 has the commonest of them."""
 
 import itertools
 from argparse import Namespace
@@ -6,69 +7,115 @@ from collections.abc import Iterator
 
 import torch
 
-import wmma_ops
 from wmma_ops.cli import calls
-from wmma_ops.ops.functions import CAUSAL
+from wmma_ops.ops import activations
 from wmma_ops.runtime.building import Call
 
+_HALF, _SHORT = "float16", "bfloat16"
 _ROWS = (1, 16, 128, 2048)
+_TRAINED_ROWS = (512, 8192)
 _WEIGHTS = ((4096, 4096), (14336, 4096))  # N, K
+_PLAIN = ({}, {"bias": True})
 _EPILOGUES = (
-    {},
-    {"bias": True},
+    *_PLAIN,
     {"residual": True},
     {"bias": True, "residual": True},
     *({"bias": bias, "activation": name} for bias in (False, True) for name in ("relu", "gelu", "gelu_tanh", "silu")),
 )
+_UNEVEN = (1000, 1001, 1003)  # rows, N, K: of which nothing is aligned
+_COLUMNS = [*itertools.product((False, True), repeat=2)]  # whether A and B lie along columns
+_HEADS = ((32, 32), (32, 8))  # and how many keys have
+_SIZES = (64, 128)  # of heads
+_RULES = ({}, {"causal": True}, {"mask": "padding"}, {"mask": "bool"}, {"window": (511, 0)})
+_OPTIONS = (
+    *("batch", "out_dtype", "activation", "bias", "residual", "multiply", "gate", "a_columns", "b_columns", "backward"),
+    *("window", "mask", "packed", "pages", "softcap", "sinks", "alibi", "dropout", "unordered"),
+)
+_NOTHING = dict.fromkeys(_OPTIONS) | {"causal": False}
+_LENGTHS = (1024, 8192)
+_PAGES = (16, 64)
 
 
 def usual() -> list[Call]:
-    """What transformer models ask for: layers with their epilogues, their gradients' products, attention. In float16 and
-    bfloat16, aligned and not."""
-    return [*_layers(), *_products(), *_attention()]
+    return [*_layers(), *_products(), *_gated(), *_training(), *_attention(), *_sequences()]
 
 
-def _call(op: str, m: int, n: int, k: int, **options) -> Call:
-    given = dict.fromkeys(
-        ("batch", "out_dtype", "activation", "bias", "residual", "multiply", "a_columns", "b_columns")
-    )
+def _call(op: str, sizes: dict[str, int], dtype: str, **options) -> Call:
+    """As the command line has it; `backward`: its gradients. Made only when it is asked for: all calls' tensors at once
+    would be terabytes, though none is touched."""
+    asked = Namespace(**_NOTHING | {"op": op, "dtype": dtype} | options)
 
-    def make():  # only here: hundreds of calls' tensors at once would be terabytes, though none is touched
-        arguments, keywords = calls.call(op, {"m": m, "n": n, "k": k}, Namespace(**given | options))
-        return getattr(wmma_ops, op)(*arguments, **keywords)
+    def make():
+        arguments, keywords = calls.call(op, sizes, asked)
+        return calls.function(asked)(*arguments, **keywords)
 
     return make
+
+
+def _product(op: str, m: int, n: int, k: int, dtype: str = _SHORT, **options) -> Call:
+    return _call(op, {"m": m, "n": n, "k": k}, dtype, **options)
 
 
 def _layers() -> Iterator[Call]:
-    for dtype, m, (n, k), options in itertools.product(("float16", "bfloat16"), _ROWS, _WEIGHTS, _EPILOGUES):
-        yield _call("linear", m, n, k, dtype=dtype, **options)
-    for dtype, options in itertools.product(("float16", "bfloat16"), _EPILOGUES):
-        yield _call("linear", 1000, 1001, 1003, dtype=dtype, **options)
+    for dtype, epilogues in ((_SHORT, _EPILOGUES), (_HALF, _PLAIN)):
+        for m, (n, k), options in itertools.product(_ROWS, _WEIGHTS, epilogues):
+            yield _product("linear", m, n, k, dtype, **options)
+        for options in _EPILOGUES:
+            yield _product("linear", *_UNEVEN, dtype, **options)
 
 
 def _products() -> Iterator[Call]:
-    columns = list(itertools.product((False, True), repeat=2))
-    for dtype, m, (n, k), (of_a, of_b) in itertools.product(("float16", "bfloat16"), _ROWS, _WEIGHTS, columns):
-        yield _call("matmul", m, n, k, dtype=dtype, a_columns=of_a, b_columns=of_b)
-    for dtype, (of_a, of_b) in itertools.product(("float16", "bfloat16"), columns):
-        yield _call("matmul", 1000, 1001, 1003, dtype=dtype, a_columns=of_a, b_columns=of_b)
+    for dtype, weights in ((_SHORT, _WEIGHTS), (_HALF, _WEIGHTS[:1])):
+        for m, (n, k), (of_a, of_b) in itertools.product(_ROWS, weights, _COLUMNS):
+            yield _product("matmul", m, n, k, dtype, a_columns=of_a, b_columns=of_b)
+        for of_a, of_b in _COLUMNS:
+            yield _product("matmul", *_UNEVEN, dtype, a_columns=of_a, b_columns=of_b)
+
+
+def _gated() -> Iterator[Call]:
+    """What reads a weight's columns reads them along K."""
+    for m, (n, k) in itertools.product(_ROWS, _WEIGHTS):
+        for options in ({"gate": True}, {"multiply": True}):
+            yield _product("gemm", m, n, k, activation="silu", b_columns=True, **options)
+
+
+def _training() -> Iterator[Call]:
+    """Gradients of layers and of products; what a forward pass keeps for them is written by the same kernels."""
+    for m, (n, k) in itertools.product(_TRAINED_ROWS, _WEIGHTS):
+        for bias, activation in itertools.product((False, True), (None, "relu", "gelu", "gelu_tanh", "silu")):
+            yield _product("linear", m, n, k, bias=bias, activation=activation, backward=True)
+            if activation and activation != "relu":
+                yield _kept(m, n, k, bias, activation)
+
+
+def _kept(m: int, n: int, k: int, bias: bool, activation: str) -> Call:
+    def make():
+        x, weight = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(n, k, dtype=torch.bfloat16)
+        code = activations.code("linear", "activation", activation)
+        return torch.ops.wmma._linear_aux(x, weight, x.new_empty(n) if bias else None, activation=code)
+
+    return make
+
+
+def _attends(batch: int, heads: tuple[int, int], queries: int, keys: int, e: int, dtype=_SHORT, **options) -> Call:
+    sizes = {"heads": heads[0], "kv_heads": heads[1], "queries": queries, "keys": keys, "head_size": e}
+    return _call("attention", sizes, dtype, batch=batch, **options)
 
 
 def _attention() -> Iterator[Call]:
-    for dtype, e, causal in itertools.product((torch.float16, torch.bfloat16), (64, 128), (False, "bottom_right")):
-        for queries, keys, heads in itertools.product((1, 1024), (1000, 1024), (32, 8)):
-            yield _attended(dtype, e, causal, queries, keys, heads)
+    for heads, e, options in itertools.product(_HEADS, _SIZES, _RULES):
+        for backward in (False, True):
+            yield _attends(4, heads, _LENGTHS[0], _LENGTHS[0], e, backward=backward, **options)
+    for dtype, heads, e, keys in itertools.product((_SHORT, _HALF), _HEADS, _SIZES, _LENGTHS):
+        yield _attends(4, heads, 1, keys, e, dtype)
+        yield _attends(4, heads, keys, keys, e, dtype, causal=True)
 
 
-def _attended(dtype: torch.dtype, e: int, causal: bool | str, queries: int, keys: int, heads: int) -> Call:
-    def make():
-        q = torch.empty(4, queries, 32, e, dtype=dtype).transpose(1, 2)
-        k = torch.empty(4, keys, heads, e, dtype=dtype).transpose(1, 2)
-        grouped = heads != 32
-        out, lse = wmma_ops.attention(q, k, k, is_causal=causal, enable_gqa=grouped)
-        if queries > 1:
-            given = out, q, k, k, out, lse
-            torch.ops.wmma._attention_backward(*given, is_causal=CAUSAL[causal], enable_gqa=grouped)
-
-    return make
+def _sequences() -> Iterator[Call]:
+    for heads, e in itertools.product(_HEADS, _SIZES):
+        for backward in (False, True):
+            yield _attends(8, heads, _LENGTHS[0], _LENGTHS[0], e, packed=True, causal=True, backward=backward)
+        for pages, batch in itertools.product(_PAGES, (4, 64)):
+            yield _attends(batch, heads, 1, _LENGTHS[0], e, pages=pages, causal=True)
+        for pages in _PAGES:
+            yield _attends(4, heads, 512, _LENGTHS[0], e, pages=pages, causal=True)
