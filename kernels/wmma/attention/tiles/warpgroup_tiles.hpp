@@ -481,12 +481,14 @@ struct WarpgroupTiles {
   // Where rows are one after the other nothing is looked up. `locate` says where a row is, or none is, for the copy
   // engine, which brings zeros of rows that are not there.
   struct NoPages {
-    WMMA_DEVICE NoPages(const Arguments& p, const Work&) : tokens(p.sequences.tokens_k) {}
+    WMMA_DEVICE NoPages(const Arguments& p, const Work&) {
+      if constexpr (kSequences) tokens = p.sequences.tokens_k;
+    }
     WMMA_DEVICE TileStart start(int row) const { return {row, 0}; }
     WMMA_DEVICE void locate(int32_t* at, const Work& work, int row, bool is_there, const TileStart&) const {
       at[1] = is_there ? static_cast<int32_t>(work.key(row)) : tokens;
     }
-    int tokens;
+    int tokens = 0;
   };
   // Of a sequence's keys.
   class PagesOfParts {
