@@ -1,18 +1,15 @@
-"""What products take on the GPU at hand, each by several of the kernels that the planner may take for it: the samples that
-fit_planner.py fits sm_90a's weights to, and holds some of out.
+"""What products take on the GPU at hand, each by several of the kernels that the planner may take for it.
 
 python bench/planner_samples.py --json FILE [--seed N] [--count N] [--each N]
 
 Layers of published models with from 1 to 16,384 rows, drawn by a seed, as bench_draw.py has them. Of each the kernels that
-the model thinks cheapest, and a few others.
+the model thinks cheapest, and a few others. At the end comes what the planner's choice takes beside the quickest.
 """
 
 import argparse
 import json
-import os
 import random
 import statistics
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bench_draw
@@ -20,13 +17,12 @@ import torch
 from model_sizes import MODELS
 
 import wmma_ops
-from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.plan.gemm import planner
 from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.plan.problem import GemmProblem
-from wmma_ops.runtime import driver, launching, tuned
+from wmma_ops.runtime import driver, launching, tuned, tuning
 from wmma_ops.runtime.clock import Clock
 
 KINDS = ("plain", "plain", *bench_draw.EPILOGUES)
@@ -45,27 +41,6 @@ def picked(problem: GemmProblem, target: arch.Target, each: int, draw: random.Ra
     ranked = [one for one in planner.ranked(problem, target) if not loop_of(one).lacking(problem, one, target)]
     first, others = ranked[: each * 2 // 3], ranked[each * 2 // 3 : BEHIND]
     return first + draw.sample(others, min(each - len(first), len(others)))
-
-
-def compile_all(wanted: list[tuple[GemmProblem, GemmConfig]], target: arch.Target) -> None:
-    launches = {
-        launch.source: launch
-        for problem, config in wanted
-        for launch in planner.plan_of(problem, config, target, "timed").launches
-    }
-    print(f"{len(wanted)} calls of {len(launches)} kernels", flush=True)
-
-    def one(launch) -> str:
-        try:
-            launch.compile(target)
-        except jit.CompileError as error:
-            return str(error)
-        return ""
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        failures = [text for text in pool.map(one, launches.values()) if text]
-    for text in failures:
-        print(text)
 
 
 def timed(sizes: Sizes, configs: list[GemmConfig], target: arch.Target, clock: Clock) -> list[float]:
@@ -97,13 +72,18 @@ def main() -> None:
         sizes = bench_draw.log_uniform(draw, 1, bench_draw.MOST_ROWS), k, n, draw.choice(KINDS)
         problem = problem_of(sizes, target)
         drawn.append((sizes, problem, picked(problem, target, options.each, draw)))
-    compile_all([(problem, config) for _, problem, configs in drawn for config in configs], target)
-    clock, rows = Clock("cuda", ROUNDS), []
+    for failure in tuning.compiled([(problem, config) for _, problem, configs in drawn for config in configs], target):
+        if failure:
+            raise RuntimeError(failure)
+    clock, rows, losses = Clock("cuda", ROUNDS), [], []
     for sizes, _, configs in drawn:
         times = timed(sizes, configs, target, clock)
         best = min(range(len(times)), key=times.__getitem__)
         print(f"{sizes}: {times[0]:.1f} µs, {times[best]:.1f} by {configs[best]} ({best})", flush=True)
+        losses.append(times[0] / times[best])
         rows.append({"sizes": sizes, "timed": [[str(x), round(t, 2)] for x, t in zip(configs, times, strict=True)]})
+    over = ", ".join(f"{sum(loss > 1 + part for loss in losses)} over {part:.0%}" for part in (0.03, 0.1))
+    print(f"The planner's choice over the quickest: {statistics.geometric_mean(losses):.3f} in the mean, {over}")
     card = torch.cuda.get_device_name()
     text = ",\n".join(json.dumps(row) for row in rows)
     options.json.write_text(f'{{"gpu": "{card}", "seed": {options.seed}, "products": [\n{text}\n]}}\n')

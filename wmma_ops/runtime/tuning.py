@@ -5,7 +5,7 @@ What was found lies in the cache folder, a file for each kind of GPU, and is tak
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -75,10 +75,9 @@ def tune(
 
     failures = []
     # All are compiled first: compilers would take the cores from the calls that are timed.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for failure in pool.map(lambda config: _compile(problem, config, target), configs):
-            failures.append(failure)
-            advance()
+    for failure in compiled([(problem, config) for config in configs], target):
+        failures.append(failure)
+        advance()
     clock = Clock(device, _REPEATS)
     timings = []
     for config, failure in zip(configs, failures, strict=True):
@@ -107,6 +106,12 @@ def _problem_of(call: Callable[[], object], target: arch.Target) -> GemmProblem:
     if len(problems) != 1:
         raise ValueError(f"tune: the call is {len(problems)} products; takes one")
     return problems[0]
+
+
+def compiled(calls: Sequence[tuple[GemmProblem, GemmConfig]], target: arch.Target) -> Iterator[str]:
+    """Compiles each with all cores; why it failed, or nothing, in their order."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(lambda call: _compile(call[0], call[1], target), calls)
 
 
 def _compile(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> str:
