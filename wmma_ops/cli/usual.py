@@ -1,5 +1,5 @@
 """The calls that kernels are compiled ahead of time for where no list of calls is given: what transformer models ask for,
-in inference and in training. Numbers of bfloat16; float16 has the commonest of them."""
+in inference and in training. Those of float16 are fewer: masks, windows, sequences and layers' gradients are left out."""
 
 import itertools
 from argparse import Namespace
@@ -8,16 +8,17 @@ from collections.abc import Iterator
 import torch
 
 from wmma_ops.cli import calls
+from wmma_ops.cli.arguments import TAKES
 from wmma_ops.ops import activations
 from wmma_ops.runtime.building import Call
 
-_HALF, _SHORT = "float16", "bfloat16"
+_TYPES = _HALF, _SHORT = "float16", "bfloat16"
 _ROWS = (1, 16, 128, 2048)
 _TRAINED_ROWS = (512, 8192)
 _WEIGHTS = ((4096, 4096), (14336, 4096))  # N, K
-_PLAIN = ({}, {"bias": True})
 _EPILOGUES = (
-    *_PLAIN,
+    {},
+    {"bias": True},
     {"residual": True},
     {"bias": True, "residual": True},
     *({"bias": bias, "activation": name} for bias in (False, True) for name in ("relu", "gelu", "gelu_tanh", "silu")),
@@ -27,11 +28,7 @@ _COLUMNS = [*itertools.product((False, True), repeat=2)]  # whether A and B lie 
 _HEADS = ((32, 32), (32, 8))  # and how many keys have
 _SIZES = (64, 128)  # of heads
 _RULES = ({}, {"causal": True}, {"mask": "padding"}, {"mask": "bool"}, {"window": (511, 0)})
-_OPTIONS = (
-    *("batch", "out_dtype", "activation", "bias", "residual", "multiply", "gate", "a_columns", "b_columns", "backward"),
-    *("window", "mask", "packed", "pages", "softcap", "sinks", "alibi", "dropout", "unordered"),
-)
-_NOTHING = dict.fromkeys(_OPTIONS) | {"causal": False}
+_NOTHING = dict.fromkeys(TAKES) | {"causal": False, "unordered": False}
 _LENGTHS = (1024, 8192)
 _PAGES = (16, 64)
 
@@ -57,19 +54,17 @@ def _product(op: str, m: int, n: int, k: int, dtype: str = _SHORT, **options) ->
 
 
 def _layers() -> Iterator[Call]:
-    for dtype, epilogues in ((_SHORT, _EPILOGUES), (_HALF, _PLAIN)):
-        for m, (n, k), options in itertools.product(_ROWS, _WEIGHTS, epilogues):
+    for dtype, options in itertools.product(_TYPES, _EPILOGUES):
+        for m, (n, k) in itertools.product(_ROWS, _WEIGHTS):
             yield _product("linear", m, n, k, dtype, **options)
-        for options in _EPILOGUES:
-            yield _product("linear", *_UNEVEN, dtype, **options)
+        yield _product("linear", *_UNEVEN, dtype, **options)
 
 
 def _products() -> Iterator[Call]:
-    for dtype, weights in ((_SHORT, _WEIGHTS), (_HALF, _WEIGHTS[:1])):
-        for m, (n, k), (of_a, of_b) in itertools.product(_ROWS, weights, _COLUMNS):
+    for dtype, (of_a, of_b) in itertools.product(_TYPES, _COLUMNS):
+        for m, (n, k) in itertools.product(_ROWS, _WEIGHTS):
             yield _product("matmul", m, n, k, dtype, a_columns=of_a, b_columns=of_b)
-        for of_a, of_b in _COLUMNS:
-            yield _product("matmul", *_UNEVEN, dtype, a_columns=of_a, b_columns=of_b)
+        yield _product("matmul", *_UNEVEN, dtype, a_columns=of_a, b_columns=of_b)
 
 
 def _gated() -> Iterator[Call]:
@@ -103,12 +98,14 @@ def _attends(batch: int, heads: tuple[int, int], queries: int, keys: int, e: int
 
 
 def _attention() -> Iterator[Call]:
-    for heads, e, options in itertools.product(_HEADS, _SIZES, _RULES):
-        for backward in (False, True):
-            yield _attends(4, heads, _LENGTHS[0], _LENGTHS[0], e, backward=backward, **options)
-    for dtype, heads, e, keys in itertools.product((_SHORT, _HALF), _HEADS, _SIZES, _LENGTHS):
-        yield _attends(4, heads, 1, keys, e, dtype)
-        yield _attends(4, heads, keys, keys, e, dtype, causal=True)
+    for dtype, heads, e in itertools.product(_TYPES, _HEADS, _SIZES):
+        rules = _RULES if dtype == _SHORT else _RULES[:2]
+        for options, backward in itertools.product(rules, (False, True)):
+            yield _attends(4, heads, _LENGTHS[0], _LENGTHS[0], e, dtype, backward=backward, **options)
+        for keys in _LENGTHS:
+            yield _attends(4, heads, keys, keys, e, dtype, causal=True)
+            for causal in (False, "bottom_right"):
+                yield _attends(4, heads, 1, keys, e, dtype, causal=causal)
 
 
 def _sequences() -> Iterator[Call]:
