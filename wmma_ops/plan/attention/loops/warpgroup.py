@@ -138,8 +138,12 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
                 element, groups, keys, depth, part, 2, query_stages, packed, narrow_stages=narrow_stages
             )
             config = split(problem, config, target)
-            rounds = work_of(problem, config) / (model.CARDS[target.name].units * _room(problem, config, target))
-            if problem.sequences and config.splits == 1 and not config.folds and rounds > 1:
+            if (
+                problem.sequences
+                and config.splits == 1
+                and not config.folds
+                and not _is_one_round(problem, config, target)
+            ):
                 config = dataclasses.replace(config, balanced=True)
             config = split_last(problem, config, target)
             config = dataclasses.replace(config, resident=_resident(problem, config, target))
@@ -198,6 +202,11 @@ def _room(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targe
     looks = config.narrow_stages or problem.is_scaled or problem.modified or problem.drops
     fits = 2 * shared_bytes(problem, config) + _RESERVED <= target.lds_bytes
     return 2 if is_few and fits and not looks else 1
+
+
+def _is_one_round(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> bool:
+    """Whether there is room for a block of each tile of rows."""
+    return work_of(problem, config) <= model.CARDS[target.name].units * _room(problem, config, target)
 
 
 def _resident(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> int:
