@@ -166,6 +166,29 @@ def test_the_wheel_is_found_where_it_is_installed(built, tmp_path):
     assert "wmma_ops_objects" in shown
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
+    brought, there = ({entry.path.parent.name: entry for entry in cache.ls(of)} for of in (site / "wmma_ops_objects", built))
+    assert brought.keys() == there.keys()
+    assert all(entry.usable for entry in brought.values())
+
+
+def test_the_wheel_has_what_a_gpu_is_given(built):
+    (path,) = built.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".wmma")]
+        assert len(names) == 3
+        for name in names:
+            brought, there = archive.read(name), (built / name.partition("/")[2]).read_bytes()
+            (head, bare), (_, whole) = cache._parse(brought), cache._parse(there)
+            assert (bare.code, bare.kernels, bare.target) == (whole.code, whole.kernels, whole.target)
+            assert bare.assembly is head["assembly"] is None
+            assert len(brought) < len(there) - len(whole.assembly) + 100
+
+
+def test_a_file_that_is_no_code_object_is_not_packed(built, tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "0.wmma").write_bytes(b"no code")
+    with pytest.raises(ValueError, match="is no stored code object"):
+        building.wheel(tmp_path, tmp_path)
 
 
 def test_planning_asks_for_compilers_once_a_plan_and_once_a_kernel(no_compiler, monkeypatch):

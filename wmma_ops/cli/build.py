@@ -41,7 +41,7 @@ def show(options) -> int:
                 tasks = {name: progress.add_task(name, total=len(calls)) for name in names}
                 found = building.build(calls, names, folder, lambda name: progress.advance(tasks[name]))
             wheel = building.wheel(folder, Path(options.wheel)) if options.wheel else None
-        except (jit.CompileError, OSError) as error:
+        except (jit.CompileError, OSError, ValueError) as error:
             print(f"build: {error}", file=sys.stderr)
             return 1
     written = {"folder": options.out, "wheel": wheel and str(wheel)}

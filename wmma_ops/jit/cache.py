@@ -293,8 +293,20 @@ def _packed(request: str, version: str, code: CodeObject, name: str, includes: f
         "code": len(code.code),
         "assembly": None if code.assembly is None else len(assembly),
     }
-    body = json.dumps(head).encode() + b"\n" + code.code + assembly
+    return _sealed(head, code.code + assembly)
+
+
+def _sealed(head: dict, content: bytes) -> bytes:
+    body = json.dumps(head).encode() + b"\n" + content
     return _FORMAT + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def without_assembly(data: bytes) -> bytes:
+    """A stored code object with what a GPU is given: of machine code and its text the text is most."""
+    if (parsed := _parse(data)) is None:
+        raise ValueError("is no stored code object of this version")
+    head, code = parsed
+    return _sealed(head | {"assembly": None}, code.code)
 
 
 def _parse(data: bytes) -> tuple[dict, CodeObject] | None:

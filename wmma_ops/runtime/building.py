@@ -67,10 +67,10 @@ def build(
 
 
 def wheel(folder: Path, into: Path) -> Path:
-    """A package that brings the folder's code objects to where it is installed."""
+    """A package that brings the folder's code objects to where it is installed, without their assembly."""
     files = {path.relative_to(folder) for path in sorted((folder / "code").rglob("*.wmma"))}
     stem = f"{PACKAGE}-{__version__}"
-    content = {f"{PACKAGE}/{path.as_posix()}": (folder / path).read_bytes() for path in sorted(files)}
+    content = {f"{PACKAGE}/{path.as_posix()}": _bare(folder / path) for path in sorted(files)}
     content[f"{PACKAGE}/__init__.py"] = b'"""Kernels of wmma_ops, compiled ahead of time."""\n'
     content[f"{stem}.dist-info/METADATA"] = (
         f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {__version__}\n"
@@ -93,6 +93,13 @@ def wheel(folder: Path, into: Path) -> Path:
         for name, data in (content | {record: table.getvalue().encode()}).items():
             archive.writestr(name, data)
     return path
+
+
+def _bare(path: Path) -> bytes:
+    try:
+        return jit.cache.without_assembly(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from None
 
 
 def _launches(call: Call, target: arch.Target) -> set[str]:
