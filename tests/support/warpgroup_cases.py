@@ -36,6 +36,7 @@ CASES = [
     AttentionCase(heads=1, sq=100, skv=3000, e=128, dtype="bfloat16", causal="bottom_right"),
     AttentionCase(batch=2, heads=8, kv_heads=2, sq=1, skv=1000, e=128, dtype="bfloat16"),
     AttentionCase(batch=2, heads=14, kv_heads=2, sq=25, skv=700, e=64, dtype="float16", causal="bottom_right"),
+    AttentionCase(batch=3, heads=142, kv_heads=2, sq=1, skv=1500, e=64, dtype="bfloat16", causal="bottom_right"),
     AttentionCase(batch=1, heads=6, kv_heads=2, sq=50, skv=200, e=80, dtype="bfloat16", mask="plane", layout="bshd"),
     # More tiles of rows than units.
     AttentionCase(batch=3, heads=60, kv_heads=30, sq=190, skv=633, e=64, dtype="bfloat16"),

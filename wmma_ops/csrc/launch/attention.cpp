@@ -1,6 +1,7 @@
 #include "calls/attention.hpp"
 
 #include <cmath>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -31,6 +32,35 @@ Rows made_like(const Attention& p, const Tensor& rows, int64_t columns, bool hea
 }
 Rows made_like(const Attention& p, const Tensor& x, int64_t columns) {
   return made_like(p, x, columns, has_heads_together(x));
+}
+
+// Kernels have the heads that share keys in their tiles' lines, as far as there are lines.
+constexpr int64_t kMostPackedHeads = 64;
+
+// Whether many heads ask the same keys the same: one query each, and nothing that differs between heads.
+bool is_one_query_of_many(const Attention& p) {
+  const bool sees_all = !p.from && (!p.up_to || *p.up_to >= p.skv - 1);
+  const bool differs =
+      p.sequences || p.is_scaled || p.mask || p.sinks || p.alibi_slopes || p.block_mask || p.has_functions();
+  return p.sq == 1 && p.heads / p.kv_heads > kMostPackedHeads && sees_all && !differs && p.dropout_p == 0;
+}
+
+// The heads that share keys as the queries of one: [batch…, heads, 1, columns] as [batch…, key heads, heads, columns].
+Tensor with_heads_as_rows(const Attention& p, const Tensor& x, bool has_columns = true) {
+  Sizes sizes = sizes_of(x);
+  const size_t head = sizes.size() - (has_columns ? 3 : 2);
+  sizes[head] = p.kv_heads;
+  sizes[head + 1] = p.heads / p.kv_heads;
+  return aten::reshape(x, sizes);
+}
+
+Attention with_heads_as_rows(const Attention& p) {
+  Attention rows = p;
+  rows.q = with_heads_as_rows(p, p.q);
+  rows.sq = p.heads / p.kv_heads;
+  rows.heads = p.kv_heads;
+  rows.up_to = {};
+  return rows;
 }
 
 void execute(const Attention& p, const Way& way, const Plan& plan, AttentionProblem& problem) {
@@ -81,16 +111,21 @@ std::tuple<Tensor, Tensor> attention(const Attention& p, const Way& way) {
     return {out, std::get<1>(attention(narrow, way))};
   }
 
-  AttentionProblem problem(p, way.device);
-  problem.bind(AttentionProblem::kOut, "out", rows.by_heads);
-  problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
+  const bool is_one = is_one_query_of_many(p);
+  std::optional<Attention> changed;
+  const Attention& asked = is_one ? changed.emplace(with_heads_as_rows(p)) : p;
+  AttentionProblem problem(asked, way.device);
+  const Tensor bound_out = is_one ? with_heads_as_rows(p, rows.by_heads) : rows.by_heads;
+  const Tensor bound_lse = is_one ? with_heads_as_rows(p, lse, false) : lse;
+  problem.bind(AttentionProblem::kOut, "out", bound_out);
+  problem.bind(AttentionProblem::kLse, "lse", bound_lse, View::kAlongRows);
   if (p.sinks) problem.bind(AttentionProblem::kSinks, "sinks", *p.sinks, View::kOfBatch);
   if (p.is_scaled) problem.bind_scales();
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(false), way.remembered);
   if (p.is_scaled && plan.launch_count == 0) return attention(widened(p, p.type), way);
   if (!way.executes) return {out, lse};
-  execute(p, way, plan, problem);
+  execute(asked, way, plan, problem);
   return {out, lse};
 }
 

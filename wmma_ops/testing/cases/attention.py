@@ -43,6 +43,12 @@ def attention():
         yield AttentionCase(heads=8, kv_heads=2, sq=3, skv=1100, e=64, dtype=dtype, causal=causal)
     for dtype in FLOATS:
         yield AttentionCase(heads=4, kv_heads=1, sq=2, skv=1100, e=8, dtype=dtype, causal="bottom_right")
+    # One query of more heads that share keys than a tile has lines for.
+    for dtype, layout in (("float16", "bhsd"), ("bfloat16", "bshd"), ("float32", "strided"), ("float64", "bhsd")):
+        more = {"batch": 2, "heads": 71, "kv_heads": 1, "sq": 1, "dtype": dtype, "layout": layout}
+        yield AttentionCase(skv=70, e=64, **more)
+        yield AttentionCase(**(more | {"heads": 142, "kv_heads": 2}), skv=40, causal="bottom_right", softcap=3.0)
+        yield AttentionCase(**more, skv=33, mask="padding")
     # Scores that grow by much from tile to tile.
     for dtype in ("float16", "bfloat16"):
         yield AttentionCase(heads=1, sq=150, skv=333, e=64, dtype=dtype, scale=2.0)
