@@ -87,6 +87,7 @@ class Packed:
     heads: int
     e: int
     causal: bool = False
+    kv_heads: int | None = None
 
     def __str__(self) -> str:
         causal = " causal" if self.causal else ""
@@ -158,7 +159,7 @@ def flex(shape: Shape, q, k, v) -> Callable[[], torch.Tensor]:
     """FlexAttention with the same rules, compiled; blocks of keys that no query sees are left out."""
     from torch.nn.attention.flex_attention import create_block_mask  # its import takes seconds
 
-    mask = None
+    mask, grouped = None, q.shape[1] != k.shape[1]
     if shape.window is not None:
         width = shape.window
 
@@ -171,7 +172,7 @@ def flex(shape: Shape, q, k, v) -> Callable[[], torch.Tensor]:
     def capped(score, batch, head, query, key):
         return cap * torch.tanh(score / cap)
 
-    return partial(_compiled_flex(), q, k, v, score_mod=capped if cap else None, block_mask=mask)
+    return partial(_compiled_flex(), q, k, v, score_mod=capped if cap else None, block_mask=mask, enable_gqa=grouped)
 
 
 @cache
@@ -186,7 +187,8 @@ def ruled(shape: Shape) -> Calls:
     window = (-1, -1) if shape.window is None else (shape.window, 0)
 
     def call() -> torch.Tensor:
-        return wmma_ops.attention(*tensors, window=window, softcap=shape.softcap)[0]
+        grouped = shape.kv_heads is not None
+        return wmma_ops.attention(*tensors, window=window, softcap=shape.softcap, enable_gqa=grouped)[0]
 
     peer = flex(shape, *tensors)
     return Calls({OURS: call, "flex": peer}, flops=None, error=check(call(), peer()))
@@ -195,24 +197,26 @@ def ruled(shape: Shape) -> Calls:
 def packed(shape: Packed, gradients: bool = False) -> Calls:
     """The forward pass, or the backward pass alone."""
     options = {"dtype": torch.bfloat16, "device": running.DEVICE, "requires_grad": gradients}
-    q, k, v = (torch.randn(shape.tokens, shape.heads, shape.e, **options) for _ in range(3))
+    kv_heads, grouped = shape.kv_heads or shape.heads, shape.kv_heads is not None
+    q, k, v = (torch.randn(shape.tokens, heads, shape.e, **options) for heads in (shape.heads, kv_heads, kv_heads))
     ends = torch.tensor([0, *shape.lengths], device=running.DEVICE).cumsum(0).int()
     given = q, k, v, ends, ends, shape.longest, shape.longest
     window = (-1, 0) if shape.causal else (-1, -1)
 
     def call() -> torch.Tensor:
-        return wmma_ops.varlen_attention(*given, window_size=window)[0]
+        return wmma_ops.varlen_attention(*given, window_size=window, enable_gqa=grouped)[0]
 
     one_by_one = zip(*(x.transpose(0, 1).split(shape.lengths, dim=1) for x in (q, k, v)), strict=True)
-    parts = [F.scaled_dot_product_attention(*of, is_causal=shape.causal).transpose(0, 1) for of in one_by_one]
+    rules = {"is_causal": shape.causal, "enable_gqa": grouped}
+    parts = [F.scaled_dot_product_attention(*of, **rules).transpose(0, 1) for of in one_by_one]
     want, calls, missing = torch.cat(parts), {OURS: call}, {}
     try:
         from torch.nn.attention.varlen import varlen_attn
 
-        peer = partial(varlen_attn, *given, window_size=window)
+        peer = partial(varlen_attn, *given, window_size=window, **({"enable_gqa": True} if grouped else {}))
         peer()
         calls["varlen_attn"] = peer
-    except (ImportError, RuntimeError, NotImplementedError) as error:
+    except (ImportError, RuntimeError, NotImplementedError, TypeError) as error:
         missing["varlen_attn"] = str(error).strip().splitlines()[0].partition(". ")[0]
     if not gradients:
         return Calls(calls, missing, shape.flops, error=check(call(), want))
@@ -223,17 +227,18 @@ def packed(shape: Packed, gradients: bool = False) -> Calls:
     return Calls(calls, missing, 2.5 * shape.flops, error=max(errors))
 
 
-def paged(shape: Shape, narrow: bool = False) -> Calls:
+def paged(shape: Shape, narrow: bool = False, page: int = PAGE) -> Calls:
     """Keys and values in pages in no order, beside the same ones in one piece; or (narrow) of float8_e4m3fn, beside the same
     ones in pages of the queries' type."""
     q, k, v = operands(shape)
     if narrow:
         k, v = (x.to(torch.float8_e4m3fn).to(x.dtype) for x in (k, v))
-    count = shape.batch * shape.skv // PAGE
+    behind = -shape.skv % page  # the last one's part that is not used
+    count = shape.batch * (shape.skv + behind) // page
     table = torch.randperm(count, device=running.DEVICE).view(shape.batch, -1)
 
     def pages(x: torch.Tensor) -> torch.Tensor:
-        by_page = x.transpose(1, 2).reshape(count, PAGE, *x.shape[1::2])
+        by_page = F.pad(x, (0, 0, 0, behind)).transpose(1, 2).reshape(count, page, *x.shape[1::2])
         return torch.empty_like(by_page).index_copy_(0, table.flatten(), by_page)
 
     ends = torch.arange(shape.batch + 1, device=running.DEVICE, dtype=torch.int32) * shape.sq

@@ -1,6 +1,6 @@
 """Shapes that nobody tuned for, on a GPU: drawn by a seed from the layers of some sixty published models, ours and every
 peer in turn. Products have from 1 to 16,384 rows, few of them round; attention has what its models ask of it. At the end
-come the worst ten, each with what the planner chose and why.
+come the worst ten, each with what the planner chose and why (drawn_attention.py has the kinds of attention).
 
 python bench/bench_draw.py [--quick] [--seed N] [--seeds COUNT] [--tune | --batch-invariant] [--json FILE] [--tiny]
 """
@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import attention_peers
+import drawn_attention
 import running
 import torch
 import torch.nn.functional as F
-from bench_train import padding, today
+from bench_train import today
+from drawn_attention import Drawn
 from model_sizes import MODELS, Sizes
 from running import check, matrix
 
@@ -24,8 +26,6 @@ from wmma_ops.runtime import driver
 
 MOST_ROWS, MOST_TOKENS = 16384, 32768
 EPILOGUES = ("gelu", "relu", "silu", "residual")
-# Of attention: what a model asks of it, and whether queries are as many as keys.
-KINDS = ("full", "causal", "causal", "window", "padding", "bool", "bias", "one query")
 PRODUCTS, ATTENTIONS = (10, 40), (10, 40)  # of a quick run of a seed, and of a whole one
 TINY = 16  # what lengths and rows are divided by in a run with --tiny
 WORST = 10
@@ -77,66 +77,26 @@ def product(rows: int, k: int, n: int, kind: str, alone: bool = False) -> Calls:
     return Calls({OURS: ours, **peers}, flops=2 * rows * k * n, error=error)
 
 
-def attention(of: Sizes, batch: int, length: int, kind: str, alone: bool = False) -> Calls:
-    queries = 1 if kind == "one query" else length
-    q = matrix(batch, of.heads, queries, of.head_size)
-    k, v = (matrix(batch, of.kv_heads, length, of.head_size) for _ in "kv")
-    mask = _mask(kind, batch, of.heads, length)
-    causal, window = kind in ("causal", "window"), length // 4 if kind == "window" else None
-
-    def ours() -> torch.Tensor:
-        rules = {"is_causal": causal} if window is None else {"window": (window, 0)}
-        return wmma_ops.attention(q, k, v, mask=mask, enable_gqa=of.heads != of.kv_heads, **rules)[0]
-
-    flops = 4 * batch * of.heads * queries * length * of.head_size / (2 if kind == "causal" else 1)
-    if alone:
-        return beside_usual(ours, flops)
-    peers, missing = attention_peers.peers(q, k, v, mask, causal, window)
-    errors = [check(ours(), call()) for call in peers.values()]
-    return Calls({OURS: ours, **peers}, missing, flops, error=max(errors, default=None))
+def attention(of: Drawn, alone: bool = False) -> Calls:
+    return beside_usual(drawn_attention.alone(of), of.flops) if alone else of.kind.make(of)
 
 
-def _mask(kind: str, batch: int, heads: int, length: int) -> torch.Tensor | None:
-    if kind == "bias":
-        return matrix(1, heads, length, length)
-    if kind not in ("padding", "bool"):
-        return None
-    places = torch.arange(length, device=running.DEVICE)
-    of_keys = padding(batch, length)
-    return of_keys if kind == "padding" else of_keys & (places <= places[:, None])
-
-
-def _explained(op: str, make: Callable[[], tuple[tuple, dict]]) -> str:
+def _explained(make: Callable[[], tuple[str, tuple, dict]]) -> str:
     """What would be launched, in two lines: made on the CPU, where a plan costs no memory of the GPU."""
     target = driver.target_of(0) if torch.cuda.is_available() else "sm_90a"
-    arguments, keywords = make()
+    op, arguments, keywords = make()
     found = wmma_ops.explain(op, *arguments, target=target, **keywords)
     return f"{found.config}; {found.reason}"
 
 
-def product_call(rows: int, k: int, n: int, kind: str, device: str = "cpu") -> tuple[tuple, dict]:
+def product_call(rows: int, k: int, n: int, kind: str, device: str = "cpu") -> tuple[str, tuple, dict]:
     def tensor(*shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=torch.bfloat16, device=device)
 
     keywords: dict[str, object] = {"activation": kind} if kind in ("gelu", "relu", "silu") else {}
     if kind == "residual":
         keywords["residual"] = tensor(rows, n)
-    return (tensor(rows, k), tensor(n, k), tensor(n)), keywords
-
-
-def _attention_call(of: Sizes, batch: int, length: int, kind: str) -> tuple[tuple, dict]:
-    queries = 1 if kind == "one query" else length
-    q = torch.empty(batch, of.heads, queries, of.head_size, dtype=torch.bfloat16)
-    k, v = (torch.empty(batch, of.kv_heads, length, of.head_size, dtype=torch.bfloat16) for _ in "kv")
-    shapes = {
-        "padding": (batch, 1, 1, length),
-        "bool": (batch, 1, length, length),
-        "bias": (1, of.heads, length, length),
-    }
-    keywords = {"enable_gqa": of.heads != of.kv_heads, "is_causal": kind == "causal"}
-    if kind in shapes:
-        keywords["mask"] = torch.empty(shapes[kind], dtype=torch.bfloat16 if kind == "bias" else torch.bool)
-    return (q, k, v), keywords | ({"window": (length // 4, 0)} if kind == "window" else {})
+    return "linear", (tensor(rows, k), tensor(n, k), tensor(n)), keywords
 
 
 def cases(
@@ -166,19 +126,23 @@ def cases(
         title = f"{name} {rows}x{k}x{n} {kind}{of_run}"
         group, peers = ("linear", ("torch",)) if kind == "plain" else ("epilogues", ("torch", "torch.compile"))
         sizes = rows, k, n, kind
-        details[f"{group}: {title}"] = partial(_explained, "linear", partial(product_call, *sizes)), sizes
+        details[f"{group}: {title}"] = partial(_explained, partial(product_call, *sizes)), sizes
         yield case(group, title, partial(product, *sizes, alone), peers, i < PRODUCTS[0])
+    kinds = drawn_attention.DENSE if alone else drawn_attention.KINDS
     for i in range(ATTENTIONS[1]):
-        name, kind = draw.choice([*MODELS]), draw.choice(KINDS)
-        of, length = MODELS[name], log_uniform(draw, 64, 8192)
+        name, kind = draw.choice([*MODELS]), draw.choice(kinds)
+        length = log_uniform(draw, 64, 8192)
         batch = max(1, min(MOST_TOKENS // length, log_uniform(draw, 1, 64)))
-        length = length_of(length)
-        title = f"{name} {batch}x{of.heads}/{of.kv_heads}x{length}x{of.head_size} {kind}{of_run}"
-        group = "attention, masks" if kind in ("padding", "bool", "bias") else "attention"
-        sizes = of, batch, length, kind
-        details[f"{group}: {title}"] = partial(_explained, "attention", partial(_attention_call, *sizes)), None
-        peers = attention_peers.names()
-        yield case(group, title, partial(attention, *sizes, alone), peers, i < ATTENTIONS[0])
+        drawn = Drawn(MODELS[name], batch, length_of(length), kind)
+        title = f"{name} {drawn}{of_run}"
+        details[f"{kind.group}: {title}"] = partial(_explained, partial(drawn_attention.call, drawn)), None
+        yield case(
+            kind.group,
+            title,
+            partial(attention, drawn, alone),
+            kind.peers or attention_peers.names(),
+            i < ATTENTIONS[0],
+        )
 
 
 def worst(run: Run, details: dict[str, tuple[Explained, tuple | None]], tunes: bool) -> Iterator[str]:
@@ -187,8 +151,8 @@ def worst(run: Run, details: dict[str, tuple[Explained, tuple | None]], tunes: b
         explained, sizes = details[str(row)]
         yield f"{row.ratio:.2f}  {row}\n      {explained()}"
         if tunes and sizes is not None and running.DEVICE == "cuda":
-            arguments, keywords = product_call(*sizes, device="cuda")
-            best = wmma_ops.tune("linear", *arguments, **keywords)[0]
+            op, arguments, keywords = product_call(*sizes, device="cuda")
+            best = wmma_ops.tune(op, *arguments, **keywords)[0]
             yield f"      tune: {best.microseconds:.1f} µs of {row.ours:.1f} by {best.config}"
 
 

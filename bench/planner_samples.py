@@ -33,7 +33,7 @@ Sizes = tuple[int, int, int, str]  # rows, K, N, what follows
 
 
 def problem_of(sizes: Sizes, target: arch.Target) -> GemmProblem:
-    arguments, keywords = bench_draw.product_call(*sizes)
+    _, arguments, keywords = bench_draw.product_call(*sizes)
     return launching.problems(lambda: wmma_ops.linear(*arguments, **keywords), target)[0]
 
 
@@ -45,7 +45,7 @@ def picked(problem: GemmProblem, target: arch.Target, each: int, draw: random.Ra
 
 def timed(sizes: Sizes, configs: list[GemmConfig], target: arch.Target, clock: Clock) -> list[float]:
     """Medians, in microseconds."""
-    arguments, keywords = bench_draw.product_call(*sizes, device="cuda")
+    _, arguments, keywords = bench_draw.product_call(*sizes, device="cuda")
     for tensor in (*arguments, *(x for x in keywords.values() if isinstance(x, torch.Tensor))):
         tensor.normal_()
     problem = launching.problems(lambda: wmma_ops.linear(*arguments, **keywords), target)[0]

@@ -208,7 +208,7 @@ def test_shapes_are_drawn_by_a_seed(bench):
     assert not set(first) & set(other)
     assert len(set(first)) == draw.PRODUCTS[1] + draw.ATTENTIONS[1]
     kinds = {title.split()[-2] for seed in range(8) for title in map(str, draw.cases(seed))}
-    assert kinds >= {"plain", *draw.EPILOGUES, *(kind.split()[-1] for kind in draw.KINDS)}
+    assert kinds >= {"plain", *draw.EPILOGUES, *(str(kind).split()[-1] for kind in draw.drawn_attention.KINDS)}
 
 
 @pytest.mark.full
@@ -243,7 +243,7 @@ def test_drawn_attention_is_held_against_peers(bench, monkeypatch):
     right = wmma_ops.attention
     monkeypatch.setattr(wmma_ops, "attention", lambda *args, **rules: [1.1 * right(*args, **rules)[0]])
     with pytest.raises(AssertionError, match="relative error"):
-        draw.attention(draw.Sizes(64, 64, 2, 1, 16), 2, 24, "bool")
+        draw.attention(draw.Drawn(draw.Sizes(64, 64, 2, 1, 16), 2, 24, draw.drawn_attention.KINDS[5]))
 
 
 def test_a_gpus_script_times_nothing_wrong(bench, monkeypatch):
