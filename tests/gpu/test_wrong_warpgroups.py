@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import packed_scored
 import pytest
 import scored
+import torch
 from planted import Planted, check_that_each_stands_once
 from warpgroup_cases import (
     BLOCKS,
@@ -222,6 +223,14 @@ def test_what_is_replaced_stands_there_once(sources):
     check_that_each_stands_once(sources, [*WRONG, *WRONG_GRADIENTS])
 
 
+def _spoil():
+    """What nobody writes would otherwise have what is right, of the call before."""
+    torch.cuda.empty_cache()
+    for count, size in ((64, 2**19), (8, 2**25)):  # of the allocator's small pieces, and of its large ones
+        held = [torch.full((size // 4,), float("nan"), device="cuda") for _ in range(count)]
+        del held
+
+
 def _several_times(case, times: int = 5):
     for _ in range(times):
         if isinstance(case, packed_scored.PackedCase):
@@ -236,6 +245,7 @@ def _several_times(case, times: int = 5):
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources):
     _several_times(of.case, 1)  # right as it is
+    _spoil()
     of.plant(sources)
     with pytest.raises(AssertionError):  # by its values: a kernel that does not run tells nothing
         _several_times(of.case)
