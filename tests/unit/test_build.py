@@ -166,7 +166,9 @@ def test_the_wheel_is_found_where_it_is_installed(built, tmp_path):
     assert "wmma_ops_objects" in shown
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
-    brought, there = ({entry.path.parent.name: entry for entry in cache.ls(of)} for of in (site / "wmma_ops_objects", built))
+    brought, there = (
+        {entry.path.parent.name: entry for entry in cache.ls(of)} for of in (site / "wmma_ops_objects", built)
+    )
     assert brought.keys() == there.keys()
     assert all(entry.usable for entry in brought.values())
 
