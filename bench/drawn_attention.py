@@ -139,7 +139,8 @@ KINDS = (
 
 def alone(of: Drawn) -> Callable[[], torch.Tensor]:
     """Our call, without peers; of one that `attention` has."""
-    return partial(of.ours, *bench_attention.operands(of.shape), _mask(of))
+    q, k, v = bench_attention.operands(of.shape)
+    return partial(of.ours, q, k, v, _mask(of))
 
 
 DENSE = tuple(kind for kind in KINDS if kind.make is _dense)  # what `attention` has, and `alone`
