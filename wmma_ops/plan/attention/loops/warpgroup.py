@@ -35,6 +35,10 @@ _OF_TWO_BLOCKS = 1, 64  # warpgroups and keys, of heads of 65 to 128, where two 
 _PART = 16  # keys that are brought at once where rows are few: fewer are in no page
 _RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 _COMBINE = 10000  # a second kernel, and what blocks leave for it
+# Cycles of blocks that wait for memory, fewer than units: of a tile of keys beside its bytes, and how many of these a unit
+# has in one, and of the first; of the kernel that puts parts together, and of each eight of these after the first.
+_ONE_TILE, _ALONE_BYTES, _FIRST_BYTES, _PARTS, _MORE_PARTS = 100, 30, 60, 4000, 1600
+_REACHED = 0.85  # of what memory gives at most
 _MOST_DEALT = 1 << 22  # of 32 bytes; where more are possible, waves by themselves do it
 _KEPT_BYTES = 24 << 20  # of keys and values, that the L2 cache holds while blocks walk through their heads
 
@@ -128,7 +132,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     # Rows of heads that are packed would have scales of their own.
     few = problem.sq < 2 * _GROUP_ROWS and not problem.block_q and not problem.is_scaled
     packed = problem.group if few and 1 < problem.group <= _GROUP_ROWS else 1
-    for groups, keys in _shapes_of(problem, depth, part):
+    waits = _leaves_idle(problem, packed, target)
+    for groups, keys in _shapes_of(problem, depth, part, waits):
         if not divides_blocks(problem, groups * _GROUP_ROWS, keys):
             continue
         if _spills(problem, groups, part):
@@ -147,7 +152,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
                 config = dataclasses.replace(config, balanced=True)
             config = split_last(problem, config, target)
             config = dataclasses.replace(config, resident=_resident(problem, config, target))
-            if (groups, keys) == _OF_TWO_BLOCKS and max(depth, part) <= 128 and config.resident == 1:
+            if (groups, keys) == _OF_TWO_BLOCKS and max(depth, part) <= 128 and config.resident == 1 and not waits:
                 break
             if shared_bytes(problem, config) <= target.lds_bytes and dealt(problem, config) <= _MOST_DEALT:
                 if work_of(problem, config) * config.splits < 2**31:  # as the kernel counts them
@@ -156,7 +161,14 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     if problem.invariant:
         keys = invariant.keys_of_warpgroups(max(depth, part))
         found = [config for config in found if config.keys == keys]
-    return sorted(found, key=lambda config: cost(problem, config, target))
+    return sorted(found, key=lambda config: (_waiting if waits else cost)(problem, config, target))
+
+
+def _leaves_idle(problem: AttentionProblem, packed: int, target: arch.Target) -> bool:
+    """Whether few rows are so few that most units have none of them, unless keys are split."""
+    is_one = problem.sq * packed <= _GROUP_ROWS and not (_widens(problem) or problem.is_scaled or problem.invariant)
+    work = problem.heads // packed * problem.batch
+    return is_one and 2 * work <= model.CARDS[target.name].units
 
 
 def _spills(problem: AttentionProblem, groups: int, part: int) -> bool:
@@ -168,9 +180,11 @@ def _spills(problem: AttentionProblem, groups: int, part: int) -> bool:
     return groups > 2 and (problem.modified or problem.drops or looks or adds_numbers)
 
 
-def _shapes_of(problem: AttentionProblem, depth: int, part: int) -> tuple[tuple[int, int], ...]:
+def _shapes_of(problem: AttentionProblem, depth: int, part: int, waits: bool) -> tuple[tuple[int, int], ...]:
     if problem.is_scaled:
         return _turned_shapes(part)
+    if waits:
+        return ((1, 128), (1, 64)) if max(depth, part) <= 128 else ((1, 64),)
     return (_widened_shapes if _widens(problem) else _shapes)(max(depth, part))
 
 
@@ -232,6 +246,19 @@ def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target
     return work // units * (steps * step + _TILE) + last
 
 
+def _waiting(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> float:
+    """Cycles where few rows' blocks are fewer than units: their tiles of keys, one after the other, or as fast as memory
+    has them all."""
+    keys = keys_looked_at(problem, problem.sq)
+    splits, share = dealt_keys(problem, keys, config.splits, config.keys)
+    row_bytes = (config.depth + config.slice) * problem.stored.itemsize
+    tile_bytes = config.keys * row_bytes
+    tiles = ceil(min(share, keys) / config.keys) * (_ONE_TILE + tile_bytes / _ALONE_BYTES) + tile_bytes / _FIRST_BYTES
+    read = problem.batch * problem.heads // problem.group * keys * row_bytes
+    parts = _PARTS + (splits - 1) // 8 * _MORE_PARTS if splits > 1 else 0
+    return model.beside_memory(target, tiles, read / _REACHED) + parts
+
+
 def tiles_of(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     """Of a head, or of those that are packed."""
     return ceil(problem.sq * config.packed / config.rows)
@@ -265,6 +292,9 @@ def split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targe
         return dataclasses.replace(config, **invariant.in_parts(problem, work_of(problem, config), units))
     most = keys_looked_at(problem, problem.sq) // (4 * config.keys)
     work = work_of(problem, config)
+    if _leaves_idle(problem, config.packed, target):
+        options = (dataclasses.replace(config, splits=splits) for splits in range(1, min(units // work, 64) + 1))
+        return min(options, key=lambda one: _waiting(problem, one, target))
     splits, more = (min(most, units * blocks // work, 64) for blocks in (1, _room(problem, config, target)))
     # Where keys are looked up in pages, two blocks hide what each waits for; else a part costs more than it hides, unless
     # many units would be idle.
