@@ -63,6 +63,7 @@ MAPPED_RESULT = 0.4  # of a result's bytes, where the copy engine takes it away
 MAPPED_BESIDE = 1.5  # the same of what is read for each of its elements
 RESULT_BYTES = 19  # per cycle, of a unit's results and what is read beside them
 ACTIVATIONS = 104  # instructions per cycle
+ZERO_BYTES = 55  # per cycle, of rows that are not there (19 rows in tiles of 64 on an H200)
 # What shows of both beside another tile's products: they are issued by the same schedulers.
 OVERLAPPED_RESULTS, OVERLAPPED_ACTIVATIONS = 0.5, 0.77
 CROSSTALK = {"nvidia": 0.17, "amd": 0.3}  # of the other pipes' time that adds to the busiest one's
@@ -143,6 +144,7 @@ class Work(NamedTuple):  # of which a plan makes hundreds: a dataclass takes fiv
     hides_latencies: bool  # its groups of waves do
     overlaps: bool  # what finishes a tile goes on beside the next one's products
     traffic: float  # bytes that memory moves, for the whole launch
+    zeros: float = 0  # bytes that the copy engine would write in a step for rows that are not there
 
 
 def beside_memory(target: arch.Target, units: float, traffic: float, apart: float = APART) -> float:
@@ -191,7 +193,7 @@ def cycles(target: arch.Target, work: Work) -> float:
     if not work.hides_latencies:
         step *= 1 + work.way.few / (resident * work.waves / 4) ** work.way.fades
     step *= 1 + work.way.share * log2(work.share)
-    step += work.way.step
+    step += work.way.step + work.zeros / ZERO_BYTES
     waiting = work.way.round_trip / work.in_flight / resident
     units = work.load * work.steps * (step**5 + waiting**5) ** 0.2
     total = LAUNCH + beside_memory(target, units, work.traffic, work.way.apart)

@@ -115,4 +115,5 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> mo
         hides_latencies=loop.hides_latencies(problem, config),
         overlaps=config.ping_pong,
         traffic=_traffic(problem, config, target, loop),
+        zeros=loop.zeros(problem, config),
     )

@@ -6,11 +6,13 @@ how their blocks start.
 """
 
 from collections.abc import Iterator
+from math import ceil
 from typing import ClassVar
 
 import torch
 
 from wmma_ops.hardware import arch
+from wmma_ops.ops.types import bytes_of
 from wmma_ops.plan import model, ways
 from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.problem import GemmProblem
@@ -21,6 +23,7 @@ class Loop:
     tag: ClassVar[str]  # the struct that names it in C++
     pairs: ClassVar[bool] = False  # whether its tile of B may be of two matrices, a gate's too
     most_columns: ClassVar[int] = 8  # of the result, that a lane finishes together
+    zeros_cost: ClassVar[float] = 0  # of rows that are not there, whose zeros something writes: of the copy engine's
 
     # ------------------------------------------------------------------------------------------------- what it takes
 
@@ -93,6 +96,14 @@ class Loop:
     def narrow_loads(self, problem: GemmProblem, config: GemmConfig) -> float:
         """How many times longer operands take that cannot be loaded 16 bytes, or lines, at a time."""
         return 1
+
+    def zeros(self, problem: GemmProblem, config: GemmConfig) -> float:
+        """What a step takes for rows of A that are not there, as the copy engine's bytes: blocks that share a tile write a
+        part each."""
+        if not self.zeros_cost or problem.a_order != "k":
+            return 0
+        lines = config.block_m - problem.m / ceil(problem.m / config.block_m)
+        return self.zeros_cost * bytes_of(config.element, config.block_k) * lines / config.order.share_a
 
     def times_b_is_read(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
         """From memory."""

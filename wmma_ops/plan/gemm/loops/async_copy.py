@@ -14,6 +14,7 @@ class AsyncCopy(TiledLoop):
     stages = (3, 4, 6)
     widths = (16, 32, 64, 96, 112, 128, 192, 256)
     crowds = True
+    zeros_cost = 6
 
     def takes(self, problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
         return target.vendor == "nvidia" and not lanes and problem.a == element and goes_as_it_is(problem)

@@ -34,6 +34,7 @@ class Warpgroup(Loop):
     name = "warpgroup"
     tag = "Warpgroup"
     pairs = True
+    zeros_cost = 1
 
     # ------------------------------------------------------------------------------------------------- what it takes
 
