@@ -248,6 +248,16 @@ def test_a_batch_of_more_blocks_than_a_launch_has_along_x(second):
     assert gemm.plan(many, target).launches[0].grid[1] == 65535
 
 
+@pytest.mark.parametrize(("rows", "shared"), [(19, 4), (44, 4), (64, 1)])
+def test_rows_that_are_not_there_cost(rows, shared):
+    """The copy engine writes zeros for them, of which blocks that share a tile write a part each."""
+    target = arch.target("sm_90a")
+    x, weight = torch.empty(rows, 4096).bfloat16(), torch.empty(6144, 4096).bfloat16()
+    (problem,) = launching.problems(lambda: wmma_ops.linear(x, weight), target)
+    config = gemm.plan(problem, target).config
+    assert (config.loop, config.block_m, config.order.share_a) == ("warpgroup", 64, shared)
+
+
 def _attention(sizes: tuple[int, ...], page: int = 0, **options):
     """Of one query, explained for sm_90a."""
     batch, heads, kv_heads, keys, size = sizes
@@ -274,6 +284,11 @@ def _attention(sizes: tuple[int, ...], page: int = 0, **options):
         ((16, 32, 8, 2048, 128), 16, 2, 2),
         ((4, 20, 20, 7150, 64), 0, 3, 2),
         ((1, 32, 8, 8192, 128), 16, 16, 1),
+        ((1, 32, 8, 119, 128), 0, 1, 1),  # too few keys for a second kernel
+        ((1, 32, 8, 512, 128), 0, 8, 1),  # a tile of keys each
+        ((1, 32, 8, 512, 128), 16, 8, 1),
+        ((1, 16, 8, 671, 128), 0, 6, 1),
+        ((4, 16, 8, 671, 128), 0, 4, 1),
         ((47, 16, 8, 661, 256), 0, 1, 1),  # no unit has room for two
     ],
     ids=str,
@@ -284,6 +299,13 @@ def test_two_blocks_of_few_rows_share_a_unit(sizes, page, splits, resident):
     (launch,) = (one for one in found.launches if one.kernel == "attention")
     assert launch.grid[0] <= 132 * resident
     assert not launch.figures.scratch_bytes
+
+
+def test_few_rows_that_leave_units_idle_have_one_warpgroup():
+    """Another would have nothing; and tiles of fewer keys come sooner, as long as there are not many."""
+    for sizes, keys in (((1, 32, 8, 512, 128), 64), ((2, 16, 16, 300, 64), 64), ((1, 32, 8, 65536, 128), 128)):
+        config = _attention(sizes).config
+        assert (config.groups, config.keys) == (1, keys)
 
 
 def test_rules_that_need_registers_have_a_unit_alone():
