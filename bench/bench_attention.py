@@ -187,8 +187,7 @@ def ruled(shape: Shape) -> Calls:
     window = (-1, -1) if shape.window is None else (shape.window, 0)
 
     def call() -> torch.Tensor:
-        grouped = shape.kv_heads is not None
-        return wmma_ops.attention(*tensors, window=window, softcap=shape.softcap, enable_gqa=grouped)[0]
+        return wmma_ops.attention(*tensors, window=window, softcap=shape.softcap)[0]
 
     peer = flex(shape, *tensors)
     return Calls({OURS: call, "flex": peer}, flops=None, error=check(call(), peer()))

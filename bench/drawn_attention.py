@@ -1,5 +1,6 @@
 """Attention as models call it, each kind beside its peers: what bench_draw.py draws."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -105,10 +106,28 @@ def _mask(of: Drawn) -> torch.Tensor | None:
 
 def _capped(of: Drawn) -> Calls:
     """Causal, as Gemma 2 has it."""
-    shape = of.shape
-    return bench_attention.ruled(
-        Shape(shape.batch, shape.heads, shape.sq, shape.skv, shape.e, False, shape.kv_heads, shape.skv, CAP)
-    )
+    shape = dataclasses.replace(of.shape, window=of.length, softcap=CAP)
+    q, k, v = bench_attention.operands(shape)
+
+    def ours() -> torch.Tensor:
+        return wmma_ops.attention(q, k, v, is_causal=True, softcap=CAP, enable_gqa=of.grouped)[0]
+
+    peer = bench_attention.flex(shape, q, k, v)
+    try:
+        want = peer()
+    except RuntimeError as error:  # it has no kernel for some short ones
+        return Calls(
+            {OURS: ours}, {"flex": str(error).strip().partition("\n")[0]}, error=check(ours(), _by_rows(q, k, v))
+        )
+    return Calls({OURS: ours, "flex": peer}, error=check(ours(), want))
+
+
+def _by_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The same with its scores in memory."""
+    k, v = (x.float().repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    scores = CAP * torch.tanh(q.float() @ k.mT * q.shape[-1] ** -0.5 / CAP)
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    return (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v).to(q.dtype)
 
 
 def _packed(of: Drawn) -> Calls:
