@@ -1,6 +1,6 @@
 """Compiled models with our ops in them against plain torch.compile on a GPU: medians in turn, one line a case.
 
-python bench/bench_models.py [--quick] [--json FILE] [--tiny]
+python bench/bench_models.py [--quick] [--json FILE] [--tiny] [--drawn COUNT [--seed N]]
 """
 
 import copy
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import published
 import running
 import torch
+from bench_train import today
 from blocks import DiTBlock, ViTBlock
 from decoder import Decoder, LoRALinear
 from running import matrix
@@ -192,11 +193,20 @@ def _error(got, want) -> float:
     return max(map(relative, got, want))
 
 
+def drawn(seed: int, count: int, tiny: bool = False) -> Iterator[Case]:
+    for name in published.draw(seed, count):
+        for trains, group in ((False, "forward"), (True, "a step")):
+            make = functools.partial(whole_model, name, tiny, trains)
+            yield Case(f"drawn models of transformers, {group}", name, make, ("torch.compile",), running.DEVICE)
+
+
 def main(arguments: list[str] | None = None) -> None:
     asked = running.parser(__doc__)
     asked.add_argument("--tiny", action="store_true", help="small models: to see that it runs")
+    asked.add_argument("--drawn", type=int, default=0, metavar="COUNT", help="instead: so many models of drawn sizes")
+    asked.add_argument("--seed", type=int, default=today(), help="of what is drawn; today's date unless given")
     options = asked.parse_args(arguments)
-    running.main(cases(options.tiny), options)
+    running.main(drawn(options.seed, options.drawn, options.tiny) if options.drawn else cases(options.tiny), options)
 
 
 if __name__ == "__main__":

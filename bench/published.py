@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable
 
+import drawn_models
 import running
 import torch
 from torch import nn
@@ -64,6 +65,13 @@ TINY = {"num_hidden_layers": 2}
 def names() -> list[str]:
     """Of the models that are run in eager mode."""
     return [*EAGER, *(LORA if importlib.util.find_spec("peft") else ())]
+
+
+def draw(seed: int, count: int) -> list[str]:
+    """The names of models whose sizes are drawn, which `made` knows from then on."""
+    found = drawn_models.drawn(seed, count)
+    COMPILED.update(found)
+    return [*found]
 
 
 def made(name: str, tiny: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:

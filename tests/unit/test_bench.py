@@ -238,6 +238,30 @@ def test_drawn_shapes_beside_the_usual(bench, monkeypatch, tmp_path):
     assert [[*row.ratios] for row in run.rows] == [["usual"]] * 2
 
 
+def test_models_are_drawn_by_a_seed(bench):
+    drawn = importlib.import_module("drawn_models").drawn
+    assert drawn(1, 10) == drawn(1, 10)
+    assert not drawn(1, 10).keys() & drawn(2, 10).keys()
+    assert len(drawn(1, 10)) == 10
+    for _, _, options, _ in drawn(3, 30).values():
+        heads, hidden = (options.get(*names) for names in (("num_attention_heads", 1), ("hidden_size", 64)))
+        assert hidden % heads == 0
+
+
+@pytest.mark.full
+def test_drawn_models_are_run_and_checked(bench, monkeypatch, tmp_path):
+    pytest.importorskip("transformers")
+    models, of = importlib.import_module("bench_models"), importlib.import_module("drawn_models")
+    monkeypatch.setattr(of, "HEAD_SIZES", (16,))
+    monkeypatch.setattr(of, "VOCABULARY", {"vocab_size": 64})
+    models.main(["--tiny", "--drawn", "4", "--seed", "1", "--json", str(tmp_path / "run.json")])
+    run = Run.of(json.loads((tmp_path / "run.json").read_text()))
+    assert len(run.rows) == 2 * 4
+    assert all(
+        row.ratios.keys() == {"torch.compile"} and row.error == 0 for row in run.rows
+    )  # neither is compiled here
+
+
 def test_drawn_attention_is_held_against_peers(bench, monkeypatch):
     draw = importlib.import_module("bench_draw")
     right = wmma_ops.attention
