@@ -14,7 +14,7 @@ import published
 import running
 import torch
 from bench_train import today
-from blocks import DiTBlock, ViTBlock
+from blocks import DiTBlock, UNetBlock, ViTBlock
 from decoder import Decoder, LoRALinear
 from running import matrix
 from torch._inductor.utils import fresh_cache
@@ -27,6 +27,7 @@ PREFILL = (4, 2048)  # batch, tokens
 DECODE = ((16, 2048), (1, 2048))  # batch, tokens before
 DIT = (1, 4608)  # batch, tokens
 VIT = (16, 577, 4)  # images, tokens, layers
+UNET = (8, 1024, 77)  # images, tokens, and those of the text
 LORA = ((8192, 4096, 4096, 16), (16, 8192, 4096, 16))  # rows of x, of the weight's sides and the rank
 
 
@@ -34,6 +35,7 @@ SIZES = {"hidden": 4096, "width": 14336, "heads": 32, "kv_heads": 8}
 TINY = {"hidden": 256, "width": 512, "heads": 4, "kv_heads": 2}
 DIT_SIZES, VIT_SIZES = {"width": 3072, "heads": 24}, {"width": 1024, "heads": 16}
 TINY_BLOCK = {"width": 128, "heads": 2}
+UNET_SIZES, TINY_UNET = {"width": 1280, "heads": 20, "text": 2048}, {"width": 128, "heads": 2, "text": 64}
 
 
 def prefill(batch: int, tokens: int, sizes: dict):
@@ -59,6 +61,11 @@ def vit(images: int, tokens: int, layers: int, sizes: dict):
     return _placed(model), (matrix(images, tokens, sizes["width"]),)
 
 
+def unet(images: int, tokens: int, words: int, sizes: dict):
+    block = UNetBlock(**sizes)
+    return _placed(block), (matrix(images, tokens, sizes["width"]), matrix(images, words, sizes["text"]))
+
+
 def lora(rows: int, columns: int, out: int, rank: int):
     return _placed(LoRALinear(columns, out, rank)), (matrix(rows, columns),)
 
@@ -79,9 +86,11 @@ def cases(tiny: bool = False) -> Iterator[Case]:
         yield case(f"decode {batch} after {before // shrink}", decode, batch, before // shrink, sizes)
     dit_sizes, vit_sizes = (TINY_BLOCK, TINY_BLOCK) if tiny else (DIT_SIZES, VIT_SIZES)
     (images, tokens), (batch, patches, layers) = (DIT[0], DIT[1] // shrink), (VIT[0], VIT[1] // shrink, VIT[2])
+    of_unet = UNET[0], UNET[1] // shrink, UNET[2], TINY_UNET if tiny else UNET_SIZES
     blocks = (
         (f"DiT block {images}x{tokens}", dit, images, tokens, dit_sizes),
         (f"{layers} layers of ViT-L {batch}x{patches}", vit, batch, patches, layers, vit_sizes),
+        (f"SD-XL block {of_unet[0]}x{of_unet[1]}", unet, *of_unet),
     )
     for name, *made in blocks:
         yield case(name, *made)

@@ -1,4 +1,4 @@
-"""Blocks of a diffusion and of a vision transformer, in plain torch: what the bench compiles with and without our ops."""
+"""Blocks of diffusion and vision models, in plain torch: what the bench compiles with and without our ops."""
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +56,47 @@ class ViTBlock(nn.Module):
 
     def forward(self, x):
         x = x + self.attention(self.before_attention(x))
+        return x + self.mlp(self.before_mlp(x))
+
+
+class CrossAttention(nn.Module):
+    """As diffusers has it: no bias but the output's; of a text where there is one."""
+
+    def __init__(self, width: int, heads: int, text: int | None = None):
+        super().__init__()
+        self.heads = heads
+        self.q = nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(text or width, width, bias=False) for _ in "kv")
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x, text=None):
+        of = x if text is None else text
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (self.q(x), self.k(of), self.v(of)))
+        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
+
+
+class GatedMLP(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 8 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        x, gate = self.up(x).chunk(2, -1)
+        return self.down(x * F.gelu(gate))
+
+
+class UNetBlock(nn.Module):
+    """As SD-XL's: attention within an image, over its text, and a gated MLP."""
+
+    def __init__(self, width: int = 1280, heads: int = 20, text: int = 2048):
+        super().__init__()
+        self.before_own, self.before_text, self.before_mlp = (nn.LayerNorm(width) for _ in range(3))
+        self.own, self.of_text = CrossAttention(width, heads), CrossAttention(width, heads, text)
+        self.mlp = GatedMLP(width)
+
+    def forward(self, x, text):
+        x = x + self.own(self.before_own(x))
+        x = x + self.of_text(self.before_text(x), text)
         return x + self.mlp(self.before_mlp(x))
 
 
