@@ -166,9 +166,9 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
 
 def _leaves_idle(problem: AttentionProblem, packed: int, target: arch.Target) -> bool:
     """Whether few rows are so few that most units have none of them, unless keys are split."""
-    is_one = problem.sq * packed <= _GROUP_ROWS and not (_widens(problem) or problem.is_scaled or problem.invariant)
+    others = _widens(problem) or problem.is_scaled or problem.invariant or problem.block_q
     work = problem.heads // packed * problem.batch
-    return is_one and 2 * work <= model.CARDS[target.name].units
+    return not others and problem.sq * packed <= _GROUP_ROWS and 2 * work <= model.CARDS[target.name].units
 
 
 def _spills(problem: AttentionProblem, groups: int, part: int) -> bool:
