@@ -4,6 +4,7 @@ import argparse
 import functools
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from wmma_ops.cli import benching
 from wmma_ops.cli.benching import Case, Run
 from wmma_ops.cli.terminal import output, steps
+from wmma_ops.ops import nodes
 from wmma_ops.runtime.clock import Clock
 from wmma_ops.testing.results import relative
 
@@ -38,6 +40,8 @@ def clock(device: str, quick: bool) -> Clock:
 def empty_run(device: str, quick: bool) -> Run:
     """A run without rows: the device, torch and the commit; on a GPU what a copy moves."""
     run = Run(benching.about(device, clock(device, quick)) | {"commit": f"commit {commit()}"})
+    if not nodes.are_there:  # whoever times calls that are differentiated times Python then
+        print(f"derivatives are recorded {nodes.state()}", file=sys.stderr)
     if device != "cpu":
         run.about["copy_gb_per_second"] = clock(device, quick).copy_bandwidth() / 1e3
     return run
