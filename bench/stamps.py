@@ -9,8 +9,7 @@ FILE is of JSON, a line a record, or packed with gzip (.gz). Of a record are rea
   code             [[offset, text], …], as llvm-objdump writes them
   waves            [{"se", "cu", "simd", "stamps": [[index in code, cycle of issue, kind, token, …], …]}, …]
 
-A shader engine has its own zero of cycles. On RDNA an instruction issues into a queue, and its operands are awaited there:
-stamps of issue say nothing of that. What waits for memory takes what memory took, and is not judged.
+A shader engine has its own zero of cycles. What waits for memory takes what memory took, and is not judged.
 
 Prints, of each kind of gap, how many there are, in how many the rules are within a cycle, and the medians of the gap, of the
 rules' and of their difference.
@@ -35,8 +34,9 @@ from wmma_ops.hardware import arch
 _NOT_JUDGED = ("wait", "barrier", "scalar_memory", "end")
 _HELD_BY_MEMORY = ("memory's queue", "shared memory's queue")
 _NAMES = {"vector": "VALU", "transcendental": "transcendental", "matrix": "matrix", "scalar": "SALU", "shared": "LDS",
-          "memory": "memory", "branch": "branch", "packed": "packed", "nop": "nop", "priority": "SALU", "sleep": "sleep",
-          "scalar_memory": "scalar memory", "wait": "wait", "barrier": "barrier", "end": "end"}  # fmt: skip
+          "memory": "memory", "branch": "branch", "clause": "clause", "packed": "packed", "nop": "nop", "priority": "SALU",
+          "sleep": "sleep", "scalar_memory": "scalar memory", "wait": "wait", "wait_alu": "wait for ALU", "delay": "delay",
+          "barrier": "barrier", "end": "end"}  # fmt: skip
 
 
 class Gap(NamedTuple):

@@ -24,8 +24,9 @@ CODE = [
     "s_cbranch_scc0 65530",
     "s_endpgm",
 ]
-# As a card would: the sum five cycles behind what it adds, a branch back that takes 12, and one that is not taken.
-WAVE = [[0, 100], [1, 101], [3, 106], [4, 107], [5, 109], [0, 121], [1, 122], [3, 127], [4, 128], [5, 130]]
+# As a card would: the sum five cycles behind what it adds, a branch ten behind its condition, and back in 14, which is more
+# than the rules say.
+WAVE = [[0, 100], [1, 101], [3, 106], [4, 107], [5, 117], [0, 131], [1, 132], [3, 137], [4, 138], [5, 148]]
 
 
 def _record(target="gfx1201", wave=WAVE):
@@ -40,9 +41,9 @@ def test_gaps_by_kind():
         ("VALU → VALU", 1, 1),
         ("VALU → VALU, dependent, s_delay_alu between", 5, 5),
         ("VALU → SALU", 1, 1),
-        ("SALU → branch, dependent", 2, 2),
+        ("SALU → branch, dependent", 10, 10),
     ]
-    assert (found[4].kind, found[4].measured, found[4].by_rules) == ("branch taken → VALU", 12, 1)
+    assert (found[4].kind, found[4].measured, found[4].by_rules) == ("branch taken → VALU", 14, 10)
     assert [gap.is_near for gap in found] == [True] * 4 + [False] + [True] * 4
     assert all(gap.is_judged for gap in found)
 
@@ -56,10 +57,11 @@ def test_all_before_an_instruction_issued_as_they_did():
 
 def test_other_rules_predict_others():
     ops = [operation(parse_instruction(text), "gfx1201") for text in CODE]
-    wave = [(0, [Stamped(Executed(ops[i]), at) for i, at in WAVE[:3]])]
+    of = [Stamped(Executed(ops[i]), at) for i, at in WAVE[:3]]
+    of.insert(2, Stamped(Executed(ops[2]), None))  # s_delay_alu
     slower = dataclasses.replace(rules("gfx1201"), valu_latency=9)
-    assert [one[0] for one in predicted(wave, rules("gfx1201"), 32)[0]] == [100, 101, 106]
-    assert predicted(wave, slower, 32)[0][2] == (110, "vector result")
+    assert [one and one[0] for one in predicted([(0, of)], rules("gfx1201"), 32)[0]] == [100, 101, None, 106]
+    assert predicted([(0, of)], slower, 32)[0][3] == (110, "vector result")
 
 
 def test_waves_of_a_simd_share_its_port():

@@ -12,6 +12,7 @@ from wmma_ops.hardware import arch
 
 _SCALARS = re.compile(r"\b(?:s(\d+)\b|s\[(\d+):(\d+)\]|(vcc|exec|m0|scc)\w*)")
 _TRANSCENDENTAL = re.compile(r"^v_(s_)?(exp|log|rcp|rsq|sqrt|sin|cos|tanh)_")
+_WIDE = re.compile(r"^v_(lshlrev|lshrrev|ashrrev)_[bi]64")
 _PACKED = re.compile(r"^v_pk_(add|mul|fma|mov)_(f|b)32")
 _COUNTS = re.compile(r"\b(vmcnt|lgkmcnt|expcnt|vscnt)\((\d+)\)")
 _WAITS = {  # gfx12's, and gfx11's of stores
@@ -38,7 +39,8 @@ _WORDS = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 
 # Registers are numbered, so that a wave keeps what it knows of them in lists, of which an operand is a slice or a few.
 _FIRST = {"v": 0, "a": 512, "s": 1024}
 _NAMED = ("vcc", "exec", "m0", "scc")
-REGISTERS = 1024 + 128 + len(_NAMED)
+FIRST_SCALAR, FIRST_NAMED = 1024, 1024 + 128
+REGISTERS = FIRST_NAMED + len(_NAMED)
 
 Slices = tuple[slice, ...]
 
@@ -46,16 +48,20 @@ Slices = tuple[slice, ...]
 @dataclass(frozen=True)
 class Operation:
     unit: (
-        str  # vector, transcendental, packed, matrix, shared, memory, scalar_memory, scalar, branch, wait, barrier, end
+        str  # vector, transcendental, packed, matrix, shared, memory, scalar_memory, scalar, branch, clause, delay, wait,
+        # wait_alu, barrier, end
     )
     reads: Slices  # but `adds_to`
     writes: Slices
     text: str
     adds_to: Slices = ()  # of a matrix instruction's: what it adds to
-    cycles: int = 0  # of a matrix instruction; wait states of s_nop; units of 64 cycles of s_sleep
+    cycles: int = 0  # of a matrix or a VALU instruction; wait states of s_nop; units of 64 cycles of s_sleep
     size: int = 0  # bytes a lane, of memory
     is_store: bool = False
-    waits: tuple[tuple[str, int], ...] = ()  # (counter, how many may be on their way)
+    waits: tuple[tuple[str, int], ...] = ()  # (counter, how many may be on their way); of s_wait_alu whose results
+    delays: tuple[
+        tuple[int, str, int], ...
+    ] = ()  # of s_delay_alu: so many instructions on, behind whose so manieth last
     priority: int = 0
 
 
@@ -91,7 +97,7 @@ def _operation(text: str, target: str) -> Operation:
     reads, writes = _slices(read), _slices(written)
     if kind == "vector":
         unit = "transcendental" if _TRANSCENDENTAL.match(m) else "packed" if _PACKED.match(m) else "vector"
-        return Operation(unit, reads, writes, ins.text)
+        return Operation(unit, reads, writes, ins.text, cycles=_vector_cycles(m))
     if kind == "shared":
         return Operation("shared", reads, writes, ins.text, size=_size(m), is_store=not _gives(m))
     if kind == "memory":
@@ -106,6 +112,12 @@ def _operation(text: str, target: str) -> Operation:
 
 def _scalar(ins: Instruction, reads: Slices, writes: Slices, target: str) -> Operation:
     m = ins.mnemonic
+    if m == "s_delay_alu":
+        return Operation("delay", (), (), ins.text, delays=_delays(ins.text))
+    if m == "s_clause":
+        return Operation("clause", (), (), ins.text)
+    if m in ("s_wait_alu", "s_waitcnt_depctr"):
+        return Operation("wait_alu", (), (), ins.text, waits=_results_awaited(ins))
     if m.startswith("s_wait"):
         return Operation("wait", reads, (), ins.text, waits=_waits(ins, target))
     if m.startswith("s_barrier"):
@@ -120,9 +132,37 @@ def _scalar(ins: Instruction, reads: Slices, writes: Slices, target: str) -> Ope
     return Operation("branch" if "branch" in m else "scalar", reads, writes, ins.text)
 
 
+def _delays(text: str) -> tuple[tuple[int, str, int], ...]:
+    """Of s_delay_alu: (how many instructions lie between, VALU, TRANS32 or SALU, behind the how manieth last)."""
+    skipped = {"SAME": 0, "NEXT": 1}
+    found = dict(re.findall(r"(inst\w+)\((\w+)\)", text))
+    skip = found.get("instskip", "SAME")
+    places = {"instid0": 0, "instid1": skipped[skip] if skip in skipped else int(skip.removeprefix("SKIP_")) + 1}
+    which = re.compile(r"(VALU|TRANS32|SALU)_(?:DEP|CYCLE)_(\d)")
+    return tuple((place, of[1], int(of[2])) for key, place in places.items() if (of := which.match(found.get(key, ""))))
+
+
+def _results_awaited(ins: Instruction) -> tuple[tuple[str, int], ...]:
+    asked = "".join(ins.operands)
+    if "depctr" in asked:
+        scalar, vector = "sa_" in asked, "va_" in asked
+    else:
+        bits = int(asked, 0)
+        scalar = not bits & 1
+        vector = not (bits & 2 and bits & 0xE00 and bits & 0xF000)
+    return (("scalar", 0),) * scalar + (("vector", 0),) * vector
+
+
+def _vector_cycles(mnemonic: str) -> int:
+    """How long a VALU instruction of RDNA takes its turn."""
+    return 4 if mnemonic.startswith("v_mad_") and "64" in mnemonic else 2 if _WIDE.match(mnemonic) else 1
+
+
 def _slices(names: Set[str]) -> Slices:
     """What stands in lists of all registers for these."""
-    numbers = sorted(1152 + _NAMED.index(name) if name in _NAMED else _FIRST[name[0]] + int(name[1:]) for name in names)
+    numbers = sorted(
+        FIRST_NAMED + _NAMED.index(name) if name in _NAMED else _FIRST[name[0]] + int(name[1:]) for name in names
+    )
     starts = [n for i, n in enumerate(numbers) if i == 0 or numbers[i - 1] != n - 1]
     stops = [n + 1 for i, n in enumerate(numbers) if i + 1 == len(numbers) or numbers[i + 1] != n + 1]
     return tuple(map(slice, starts, stops))

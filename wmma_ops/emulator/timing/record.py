@@ -25,6 +25,7 @@ _BOUND = {
     "matrix result": "matrix instructions that wait for each other's results",
     "scalar result": "scalar instructions that wait for each other's results",
     "packed behind matrix": "packed float32 instructions, which do not run beside matrix instructions",
+    "registers in use": "registers that instructions before have still to read",
     "port": "instructions for one port of a SIMD",
     BARRIER: "barriers, at which waves wait for each other",
 }
