@@ -140,3 +140,22 @@ def test_shared_memory_is_waited_for_as_long_as_on_cards():
         for target in (RDNA3, RDNA4):
             wait = "s_waitcnt lgkmcnt(0)" if target == RDNA3 else "s_wait_dscnt 0x0"
             assert abs(apart(target, line, wait)[0] - 32) <= 1
+
+
+def test_each_half_of_a_wgp_has_a_cache():
+    load, wait = "global_load_b128 v[1:4], v0, s[0:1]", "s_wait_loadcnt 0x0"
+    # The same line by two waves: of one half it comes once, of both halves twice.
+    for simds, lines in (((0, 1), 1), ((0, 2), 2), ((1, 3), 2)):
+        waves = [(0, []) for _ in range(4)]
+        for simd in simds:
+            ops = [operation(parse_instruction(line), RDNA4) for line in (load, wait)]
+            waves[simd] = (0, [Executed(ops[0], lines=(5,), segments=2), Executed(ops[1], number=1)])
+        assert run(waves, rules(RDNA4), 32).bytes_fetched == 128 * lines
+    # Loads of what it has, one behind the other: each cache gives its own.
+    many = [Executed(operation(parse_instruction(load), RDNA4), lines=(5,), segments=8) for _ in range(100)]
+    done = Executed(operation(parse_instruction(wait), RDNA4))
+    halves, one = (
+        run([(0, [*many, done] if simd in simds else []) for simd in range(4)], rules(RDNA4), 32).cycles
+        for simds in ((0, 2), (0, 1))
+    )
+    assert one > 1.6 * halves

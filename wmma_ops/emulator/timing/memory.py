@@ -1,4 +1,5 @@
-"""Vector memory as one compute unit sees it: a queue, its cache, and what is on its way from beyond."""
+"""Vector memory as one compute unit sees it: a queue, its cache, and what is on its way from beyond. RDNA's pair of them, a
+WGP, has two."""
 
 from collections import OrderedDict, deque
 
@@ -50,6 +51,8 @@ class Seldom:
 
 
 class Memory:
+    """A first cache, with the queue before it and its path from beyond."""
+
     def __init__(self, rules: Rules, lanes: int):
         self._rules, self._lanes = rules, lanes
         self._cache = Cache(rules.cache_bytes, rules.cache_line, rules.cache_ways)

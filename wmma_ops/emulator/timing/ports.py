@@ -55,10 +55,10 @@ class Wave:
 
 
 class Simd:
-    __slots__ = ("busy", "matrix", "path", "ports", "used")
+    __slots__ = ("busy", "cache", "matrix", "path", "ports", "used")
 
-    def __init__(self, path: "Path"):
-        self.path = path
+    def __init__(self, path: "Path", cache: Memory):
+        self.path, self.cache = path, cache
         self.ports = [0, 0, 0]  # free from
         self.matrix = self.busy = 0  # the pipe is free from, was busy for
         self.used = False
@@ -76,13 +76,16 @@ class Unit:
     def __init__(self, rules: Rules, lanes: int):
         self.rules, self.lanes = rules, lanes
         paths = [Path() for _ in range(rules.simds // rules.lds_sharing)]
-        self.simds = [self._simd(paths[i // rules.lds_sharing]) for i in range(rules.simds)]
+        self.caches = [Memory(rules, lanes) for _ in range(rules.caches)]
+        self.simds = [
+            self._simd(paths[i // rules.lds_sharing], self.caches[i * rules.caches // rules.simds])
+            for i in range(rules.simds)
+        ]
         self.banks = self.writes = 0  # shared memory's banks, and the way of what is written to them, are free from
         self.conflicts: dict[int, int] = {}
-        self.memory = Memory(rules, lanes)
 
-    def _simd(self, path: Path) -> Simd:
-        return Simd(path)
+    def _simd(self, path: Path, cache: Memory) -> Simd:
+        return Simd(path, cache)
 
     def wave(self, index: int, block: int, simd: int, stream: Iterator[Executed]) -> Wave:
         return Wave(index, block, self.simds[simd % len(self.simds)], stream)
@@ -137,7 +140,7 @@ class Unit:
             if len(queue) >= self.rules.lds_queue:
                 at, why = queue[len(queue) - self.rules.lds_queue], "shared memory's queue"
         elif unit == "memory":
-            room = self.memory.room(at)
+            room = simd.cache.room(at)
             if room > at:
                 at, why = room, "memory's queue"
         return at, why
@@ -161,7 +164,7 @@ class Unit:
             return self._shared(wave, executed, at)
         if unit == "memory":
             simd.ports[1] = at + rules.vmem_issue
-            self._count(wave, ("vector", "stores" if op.is_store else "loads"), self.memory.take(at, executed))
+            self._count(wave, ("vector", "stores" if op.is_store else "loads"), simd.cache.take(at, executed))
             return at + rules.vmem_issue
         if unit == "nop":
             wave.now = at + op.cycles * rules.nop

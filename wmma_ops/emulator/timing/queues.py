@@ -8,6 +8,7 @@ it, by `s_delay_alu`, so that it holds up no other's.
 from collections import deque
 from collections.abc import Iterator
 
+from wmma_ops.emulator.timing.memory import Memory
 from wmma_ops.emulator.timing.operations import FIRST_NAMED, FIRST_SCALAR, REGISTERS, Executed, Operation, Slices
 from wmma_ops.emulator.timing.ports import MATRIX, SCALAR, VECTOR, WHAT, Path, Simd, Unit, Wave
 from wmma_ops.emulator.timing.rules import Rules
@@ -46,8 +47,8 @@ class QueuedWave(Wave):
 class QueuedSimd(Simd):
     __slots__ = ("free", "memory", "rules", "special", "waiting", "was_matrix")
 
-    def __init__(self, path: Path, rules: Rules):
-        super().__init__(path)
+    def __init__(self, path: Path, cache: Memory, rules: Rules):
+        super().__init__(path, cache)
         self.rules = rules
         self.waiting: deque[tuple[int, bool]] = deque()  # when each leaves the queue, and whether it is a matrix one
         self.free = 0  # the next may begin from
@@ -88,8 +89,8 @@ class QueuedSimd(Simd):
 
 
 class QueuedUnit(Unit):
-    def _simd(self, path: Path) -> Simd:
-        return QueuedSimd(path, self.rules)
+    def _simd(self, path: Path, cache: Memory) -> Simd:
+        return QueuedSimd(path, cache, self.rules)
 
     def wave(self, index: int, block: int, simd: int, stream: Iterator[Executed]) -> Wave:
         return QueuedWave(index, block, self.simds[simd % len(self.simds)], stream)

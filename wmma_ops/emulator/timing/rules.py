@@ -71,15 +71,16 @@ class Rules:
     lds_write_bytes: int  # that a wave gives in a cycle
     lds_written: int  # bytes a cycle that all waves together write
     # Vector memory
+    caches: int  # of a compute unit; of a WGP one for each half of its SIMDs. What follows is of one
     vmem_issue: int
     vmem_queue: int  # of instructions
     vmem_bytes: int  # on their way, beside those in the queue
-    cache_bytes: int  # of the first cache, that a compute unit has
+    cache_bytes: int  # of the first cache
     cache_line: int
     cache_ways: int
     cache_latency: int  # of what it holds
     cache_path: int  # bytes a cycle that it gives
-    l2_path: int  # bytes a cycle that a unit gets of what its cache does not hold
+    l2_path: int  # bytes a cycle that it gets of what it does not hold
     l2_latency: int
     l2_miss: int  # of as many bytes from L2 one load, on the average, has to wait for what lies behind it; 0: none
     l2_miss_latency: int  # for so long, beside `l2_latency`
@@ -140,6 +141,7 @@ _FIGURES: dict[str, tuple[tuple[int, int, int, int, int], str, str]] = {
     "lds_write_address": ((4, 4, 4, 1, 1), "gluon", "cdna3"),
     "lds_write_bytes": ((64, 64, 64, 64, 64), "gluon: 16 cycles for 16 bytes a lane", "cdna3"),
     "lds_written": ((74, 74, 75, 256, 256), "mt4g: MI300A, MI350P", "cdna3 cdna4"),
+    "caches": ((1, 1, 1, 2, 2), "isa", "cdna2 cdna3 cdna4 rdna3 rdna4"),
     "vmem_issue": ((4, 4, 4, 1, 1), "gluon", "cdna3 cdna4"),
     "vmem_queue": ((12, 12, 12, 12, 12), "gluon", "cdna3 cdna4"),
     "vmem_bytes": ((16384, 32768, 32768, 32768, 32768), "gluon; the size of L1", "cdna3 cdna4"),

@@ -169,5 +169,6 @@ def run(
     found.matrix_cycles = sum(simd.busy for simd in used) // found.simds
     found.passages = [wave.passages for wave in all_waves]
     found.conflicts = unit.conflicts
-    found.bytes_asked, found.bytes_fetched = unit.memory.asked, unit.memory.fetched
+    found.bytes_asked = sum(cache.asked for cache in unit.caches)
+    found.bytes_fetched = sum(cache.fetched for cache in unit.caches)
     return found
