@@ -4,10 +4,10 @@ fitted to none of them.
     git clone --branch carhuang/opus_attn_gfx1201 https://github.com/carlushuang/gcnasm build/gcnasm
     python bench/gcnasm.py build/gcnasm [--version N …]
 
-Compiled by our clang (the card's by ROCm's) and executed for as many blocks as a WGP holds; results are held against float64. A
-version's whole time is that of its loop, for all key tiles of 32 heads of 2,048 queries and keys, on 32 WGPs at 2.97 GHz; what
-the card's clock was is not said. Prints each beside what its README measured on an RX 9070 XT, and whether both have them in
-one order (Spearman's coefficient). Fails where a result is wrong. Three minutes on one core.
+Compiled by our clang (the card's by ROCm's) and executed for as many blocks as a WGP holds; results are held against
+float64. A version's whole time is that of its loop, for all key tiles of 32 heads of 2,048 queries and keys, on 32 WGPs at
+2.97 GHz; what the card's clock was is not said. Prints each beside what its README measured on an RX 9070 XT, and whether
+both have them in one order (Spearman's coefficient). Fails where a result is wrong. Three minutes on one core.
 """
 
 import argparse
