@@ -56,12 +56,13 @@ def test_products_and_others_by_turns_take_what_a_card_takes():
         MOVE.format(21), "v_rcp_f32_e32 v23, v21", "s_mov_b32 s21, 1", "s_mul_i32 s15, s13, 32",
     ]  # fmt: skip
     a_round = [*half, *half, *["s_nop 1"] * 8, "s_add_co_u32 s1, s1, -1", "s_cmp_eq_i32 s1, 0", "s_cbranch_scc0 65501"]
-    found = issues(RDNA4, *[["s_nop 0", MOVE.format(1), "s_mov_b32 s1, 10", *a_round * 10]] * 8)
+    waves = [["s_nop 0", MOVE.format(1), "s_mov_b32 s1, 10", *a_round * 10]] * 8
+    found = issues(RDNA4, *waves)
     last = max(at[-1] for at in found)
     assert abs(last - 7611) / 7611 < 0.03
-    # As the clock had it before, a wave waiting until its product ends: a fifth more.
+    # As the clock had it before, a wave waiting until what it issued begins: more than a tenth longer.
     alone = dataclasses.replace(rules(RDNA4), vector_queue=1)
-    slow = issues(RDNA4, *[["s_nop 0", MOVE.format(1), "s_mov_b32 s1, 10", *a_round * 10]] * 8, of=alone)
+    slow = issues(RDNA4, *waves, of=alone)
     assert max(at[-1] for at in slow) > 1.1 * last
 
 

@@ -59,9 +59,7 @@ class Operation:
     size: int = 0  # bytes a lane, of memory
     is_store: bool = False
     waits: tuple[tuple[str, int], ...] = ()  # (counter, how many may be on their way); of s_wait_alu whose results
-    delays: tuple[
-        tuple[int, str, int], ...
-    ] = ()  # of s_delay_alu: so many instructions on, behind whose so manieth last
+    delays: tuple[tuple[int, str, int], ...] = ()  # of s_delay_alu, as `_delays` says
     priority: int = 0
 
 
@@ -133,7 +131,7 @@ def _scalar(ins: Instruction, reads: Slices, writes: Slices, target: str) -> Ope
 
 
 def _delays(text: str) -> tuple[tuple[int, str, int], ...]:
-    """Of s_delay_alu: (how many instructions lie between, VALU, TRANS32 or SALU, behind the how manieth last)."""
+    """Of s_delay_alu: (instructions in between; VALU, TRANS32 or SALU; n, of whose n-th last is waited for)."""
     skipped = {"SAME": 0, "NEXT": 1}
     found = dict(re.findall(r"(inst\w+)\((\w+)\)", text))
     skip = found.get("instskip", "SAME")

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from wmma_ops.emulator.timing.memory import Memory
-from wmma_ops.emulator.timing.operations import REGISTERS, Executed, Operation
+from wmma_ops.emulator.timing.operations import REGISTERS, Executed, Operation, Slices
 from wmma_ops.emulator.timing.rules import Rules
 
 _COUNTERS = ("vector", "loads", "stores", "lgkm", "shared", "scalar")
 _PORTS = {"vector": 0, "transcendental": 0, "packed": 0, "matrix": 0, "shared": 1, "memory": 1}
-_KEPT = 64  # of a counter's, at most so many are told apart
+_KEPT = 64  # accesses of a counter that are kept
 
 # What a register waits for stands beside the cycle, in its low bits.
 WHAT = ("issue", "vector result", "matrix result", "scalar result")
@@ -28,6 +28,27 @@ WAITS = {
     "shared": "wait for shared memory",
     "scalar": "wait for scalars",
 }
+
+
+def latest(of: list[int], registers: Slices) -> int:
+    """The latest of what a list of all registers has of some."""
+    found = 0
+    for one in registers:
+        there = max(of[one])
+        if there > found:
+            found = there
+    return found
+
+
+def awaited(ready: list[int], added: list[int], op: Operation) -> int:
+    """From when an operation's operands are there, and what they wait for, as `ready` has it."""
+    found = latest(ready, op.reads)
+    for registers in op.adds_to:
+        there = max(ready[registers])
+        if there > found:
+            sooner = max(added[registers])
+            found = max(found, min(there, sooner * 4 + MATRIX) if sooner else there)
+    return found
 
 
 class Passage(NamedTuple):
@@ -93,35 +114,25 @@ class Unit:
     # When an operation could issue: (cycle, what holds it).
 
     def earliest(self, wave: Wave, op: Operation) -> tuple[int, str]:
-        at, why, ready, added, unit = wave.now, "issue", wave.ready, wave.added, op.unit
+        at, why, unit = wave.now, "issue", op.unit
         if unit == "wait":
             for name, count in op.waits:
                 queue = wave.counters[name]
                 if len(queue) > count and queue[-1 - count] > at:
                     at, why = queue[-1 - count], WAITS[name]
             return at, why
-        latest = 0
-        for registers in op.reads:
-            found = max(ready[registers])
-            if found > latest:
-                latest = found
-        for registers in op.adds_to:
-            found = max(ready[registers])
-            if found > latest:
-                sooner = max(added[registers]) * 4 + MATRIX
-                latest = max(latest, min(found, sooner) if sooner > MATRIX else found)
-        if latest >> 2 > at:
-            at, why = latest >> 2, WHAT[latest & 3]
+        until = awaited(wave.ready, wave.added, op)
+        if until >> 2 > at:
+            at, why = until >> 2, WHAT[until & 3]
         rules, simd = self.rules, wave.simd
         if unit == "matrix":
             free = max(simd.ports[0], simd.matrix)
             if free > at:
                 return free, "matrix pipe" if free == simd.matrix else "port"
             return at, why
-        for registers in op.writes:  # in order behind a longer one
-            found = max(added[registers])
-            if found > at:
-                at, why = found, "matrix result"
+        longer = latest(wave.added, op.writes)  # in order behind it
+        if longer > at:
+            at, why = longer, WHAT[MATRIX]
         if unit == "packed":
             behind = max(simd.matrix, wave.matrix_end + rules.packed_behind if wave.matrix_end else 0)
             if behind > at:
@@ -187,11 +198,7 @@ class Unit:
         wave.matrix += op.cycles
         simd.ports[0] = at + rules.valu_beside
         wave.matrix_end = end
-        ready, added = (end + rules.matrix_to_valu) * 4 + MATRIX, end + rules.matrix_latency
-        for registers in op.writes:
-            count = registers.stop - registers.start
-            wave.ready[registers] = [ready] * count
-            wave.added[registers] = [added] * count
+        self._write(wave, op, (end + rules.matrix_to_valu) * 4 + MATRIX, end + rules.matrix_latency)
         return end
 
     def _shared(self, wave: Wave, executed: Executed, at: int) -> int:
@@ -216,10 +223,13 @@ class Unit:
         return served
 
     def _give(self, wave: Wave, op: Operation, when: int, what: int) -> None:
+        self._write(wave, op, when * 4 + what, 0)
+
+    def _write(self, wave: Wave, op: Operation, ready: int, added: int) -> None:
         for registers in op.writes:
             count = registers.stop - registers.start
-            wave.ready[registers] = [when * 4 + what] * count
-            wave.added[registers] = [0] * count
+            wave.ready[registers] = [ready] * count
+            wave.added[registers] = [added] * count
 
     def _count(self, wave: Wave, counters: tuple[str, ...], when: int) -> None:
         for name in counters:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from wmma_ops.emulator.timing.memory import Memory
 from wmma_ops.emulator.timing.operations import FIRST_NAMED, FIRST_SCALAR, REGISTERS, Executed, Operation, Slices
-from wmma_ops.emulator.timing.ports import MATRIX, SCALAR, VECTOR, WHAT, Path, Simd, Unit, Wave
+from wmma_ops.emulator.timing.ports import MATRIX, SCALAR, VECTOR, WHAT, Path, Simd, Unit, Wave, awaited, latest
 from wmma_ops.emulator.timing.rules import Rules
 
 _VECTORS = frozenset(("vector", "transcendental", "packed", "matrix"))
@@ -105,10 +105,9 @@ class QueuedUnit(Unit):
             if between == 0 and (until := self._delayed(wave, what, count)) > at:
                 at, why = until, WHAT[SCALAR if what == "SALU" else VECTOR]
         if unit in _VECTORS:
-            for registers in op.writes:
-                until = max(wave.read_by_memory[registers])
-                if until > at:
-                    at, why = until, _IN_USE
+            until = latest(wave.read_by_memory, op.writes)
+            if until > at:
+                at, why = until, _IN_USE
             until, what = wave.simd.room(max(at, wave.simd.ports[0]))
             if until > at:
                 at, why = until, what
@@ -126,20 +125,15 @@ class QueuedUnit(Unit):
             return at + rules.clause, why
         if unit == "nop":
             return max(at, wave.scalar + rules.scalar_nop), why
-        latest = 0
-        for registers in op.reads:
-            found = max(wave.ready[registers])
-            if found > latest:
-                latest = found
-        if unit == "branch" and latest & 3 == SCALAR:
-            latest += 4 * (rules.condition - rules.scalar_latency)
-        if latest >> 2 > at:
-            at, why = latest >> 2, WHAT[latest & 3]
+        until = latest(wave.ready, op.reads)
+        if unit == "branch" and until & 3 == SCALAR:
+            until += 4 * (rules.condition - rules.scalar_latency)
+        if until >> 2 > at:
+            at, why = until >> 2, WHAT[until & 3]
         if unit in _MEMORY:
-            for registers in op.writes:
-                found = max(wave.read_by_vector[registers])
-                if found and found + rules.vector_address > at:
-                    at, why = found + rules.vector_address, _IN_USE
+            read = latest(wave.read_by_vector, op.writes)
+            if read and read + rules.vector_address > at:
+                at, why = read + rules.vector_address, _IN_USE
         elif wave.scalars_read >= 0 and any(registers.start < FIRST_NAMED for registers in op.writes):
             until = wave.scalars_read + rules.scalar_over_vector
             if until > at:
@@ -148,7 +142,7 @@ class QueuedUnit(Unit):
         return (until, what) if until > at else (at, why)
 
     def _delayed(self, wave: QueuedWave, what: str, count: int) -> int:
-        """Until when an instruction behind the so manieth last waits."""
+        """Until when an instruction waits for the n-th last of a kind."""
         if what == "SALU":
             return wave.scalar + self.rules.scalar_vector - 1
         is_special = what == "TRANS32"
@@ -184,17 +178,7 @@ class QueuedUnit(Unit):
 
     def _begin(self, wave: QueuedWave, simd: QueuedSimd, op: Operation, at: int) -> int:
         rules, unit = self.rules, op.unit
-        operands = 0
-        for registers in op.reads:
-            found = max(wave.ready_vector[registers])
-            if found > operands:
-                operands = found
-        for registers in op.adds_to:
-            found = max(wave.ready_vector[registers])
-            if found > operands:
-                sooner = max(wave.added[registers])
-                operands = max(operands, min(found, sooner) if sooner else found)
-        begun = simd.take(op, at, operands)
+        begun = simd.take(op, at, awaited(wave.ready_vector, wave.added, op) >> 2)
         simd.ports[0] = at + 1
         wave.now = max(at + rules.issue, simd.room(at + 1)[0])  # what fills it holds its wave
         for registers in (*op.reads, *op.adds_to):
@@ -222,15 +206,13 @@ class QueuedUnit(Unit):
                 count = registers.stop - registers.start
                 wave.ready[registers] = [(begun + rules.vector_scalar) * 4 + VECTOR] * count
                 if registers.start == FIRST_NAMED:  # vcc is carried to the next
-                    wave.ready_vector[registers] = [begun + 1] * count
+                    wave.ready_vector[registers] = [(begun + 1) * 4 + VECTOR] * count
         return begun + 1
 
     def _result(self, wave: QueuedWave, op: Operation, vector: int, other: int, what: int, added: int) -> None:
+        self._write(wave, op, other * 4 + what, added)
         for registers in op.writes:
-            count = registers.stop - registers.start
-            wave.ready_vector[registers] = [vector] * count
-            wave.ready[registers] = [other * 4 + what] * count
-            wave.added[registers] = [added] * count
+            wave.ready_vector[registers] = [vector * 4 + what] * (registers.stop - registers.start)
 
     def _give(self, wave: Wave, op: Operation, when: int, what: int) -> None:
         assert isinstance(wave, QueuedWave)
